@@ -1,0 +1,37 @@
+// Text out of a sequence: samples, stops, and hands out whole UTF-8 characters as they become complete.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "model/sampler.h"
+
+namespace qevict {
+
+enum class StopReason { kEndOfText, kMaxTokens, kStopString, kContextFull, kCancelled };
+std::string_view StopReasonName(StopReason reason);  // "stop", "length", "stop_string", "context", "cancelled"
+
+struct GenerateConfig {
+  uint32_t max_tokens = 512;              // 0: until the context is full
+  std::vector<std::string> stop_strings;  // none is ever part of the output
+  bool ignore_end_of_text = false;        // for benchmarks
+};
+
+struct GenerateOutcome {
+  std::string text;
+  std::vector<Token> tokens;  // generated, the end-of-text token excluded
+  StopReason reason = StopReason::kEndOfText;
+  double decode_seconds = 0.0;  // from the first sampled token to the last; tokens.size() - 1 steps
+};
+
+// Called with pieces of text that are valid UTF-8 and contain no part of a stop string.
+using TextFn = std::function<void(std::string_view)>;
+
+// `logits` are those of the sequence's last token. On return the sequence holds every generated token but the last.
+Result<GenerateOutcome> Generate(Engine& engine, Sequence& sequence, Sampler& sampler, std::vector<float> logits,
+                                 const GenerateConfig& config, const TextFn& on_text, const CancelFn& cancel);
+
+}  // namespace qevict

@@ -1,0 +1,54 @@
+// A GGUF file: metadata and tensor directory, parsed and checked against the file's size; the file itself is memory-mapped.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "qevict/status.h"
+
+struct gguf_context;
+struct ggml_context;
+struct ggml_tensor;
+
+namespace qevict {
+
+// Read-only view; all members may be called from any thread.
+class GgufFile {
+ public:
+  // Errors: kNotFound, kIo, kBadFile (not GGUF, truncated, tensors outside the file, absurd sizes).
+  static Result<std::unique_ptr<GgufFile>> Open(const std::string& path);
+  ~GgufFile();
+
+  const std::string& path() const { return path_; }
+  uint64_t file_bytes() const { return file_bytes_; }
+
+  // nullopt: the key is absent. Error kBadFile: it has another type. Integers of any width convert when the value fits.
+  Result<std::optional<uint32_t>> FindU32(std::string_view key) const;
+  Result<std::optional<float>> FindF32(std::string_view key) const;
+  Result<std::optional<bool>> FindBool(std::string_view key) const;
+  Result<std::optional<std::string>> FindString(std::string_view key) const;
+  Result<std::optional<std::vector<uint32_t>>> FindU32Array(std::string_view key) const;  // a scalar gives one element
+  // Number of elements of an array of any type.
+  Result<std::optional<uint64_t>> FindArrayLength(std::string_view key) const;
+
+  // Shape and type; its `data` is null. nullptr: no such tensor.
+  const ggml_tensor* FindTensor(std::string_view name) const;
+  // The tensor's bytes inside the mapping, ggml_nbytes(tensor) of them.
+  const uint8_t* TensorBytes(const ggml_tensor* tensor) const;
+  std::vector<const ggml_tensor*> Tensors() const;  // in file order
+
+ private:
+  GgufFile() = default;
+  std::string path_;
+  uint64_t file_bytes_ = 0;
+  const uint8_t* mapping_ = nullptr;
+  uint64_t tensor_offset_ = 0;  // where the tensor section starts in the file
+  gguf_context* gguf_ = nullptr;
+  ggml_context* tensors_ = nullptr;
+};
+
+}  // namespace qevict
