@@ -30,9 +30,10 @@ if(QEVICT_SANITIZE)
 endif()
 
 # qevict_library(NAME DEPENDS lib... SOURCES file...): one folder of src as a library that sees only what it depends on.
+# Static, not OBJECT: what a dependency itself depends on must reach the link line of a test.
 function(qevict_library name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES" ${ARGN})
-  add_library(${name} OBJECT ${ARG_SOURCES})
+  add_library(${name} STATIC ${ARG_SOURCES})
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src"
                                             "${QEVICT_EXPECTED_INCLUDE}")
   target_link_libraries(${name} PUBLIC ${ARG_DEPENDS} PRIVATE qevict_options)
