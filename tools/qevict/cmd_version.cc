@@ -1,0 +1,27 @@
+#include <fmt/format.h>
+
+#include "core/isa.h"
+#include "tools/qevict/command.h"
+#include "tools/qevict/json_output.h"
+
+namespace qevict::cli {
+namespace {
+
+Result<ExitStatus> PrintVersion(OutputFormat format) {
+  QEVICT_ASSIGN_OR_RETURN(const Isa isa, SelectIsa());
+  if (format == OutputFormat::kJson) {
+    PrintJson({{"version", QEVICT_VERSION}, {"isa", IsaName(isa)}});
+  } else {
+    fmt::print("qevict {}\nisa     {}\n", QEVICT_VERSION, IsaName(isa));
+  }
+  return ExitStatus::kOk;
+}
+
+}  // namespace
+
+void AddVersionCommand(CommandLine& line) {
+  line.Add({"version", "Print the version and what this build uses", "  qevict version --json"},
+           PrintVersion);
+}
+
+}  // namespace qevict::cli

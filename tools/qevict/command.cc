@@ -1,0 +1,160 @@
+#include "tools/qevict/command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+#include "tools/qevict/json_output.h"
+#include "tools/qevict/nearest_name.h"
+
+namespace qevict::cli {
+namespace {
+
+bool AsksForJson(int argc, const char* const* argv) {
+  const auto is_end = [](std::string_view argument) { return argument == "--"; };
+  const std::vector<std::string_view> arguments(argv + 1, argv + argc);
+  const auto end = std::ranges::find_if(arguments, is_end);
+  return std::find(arguments.begin(), end, "--json") != end;
+}
+
+// The command that the user named last: `fetch` in `qevict models fetch`.
+const CLI::App* Chosen(const CLI::App& app) {
+  const CLI::App* chosen = &app;
+  while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
+  return chosen;
+}
+
+std::string FullName(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name()
+                                     : FullName(*app.get_parent()) + " " + app.get_name();
+}
+
+std::vector<std::string> FlagNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!command->get_name().empty() && command->get_group() != "")
+      names.push_back(command->get_name());
+  }
+  return names;
+}
+
+// What the user typed that no command knows, a flag before any other word; empty when all was
+// understood.
+std::string UnknownArgument(const CLI::App& app) {
+  const std::vector<std::string> remaining = app.remaining(/*recurse=*/true);
+  const auto is_flag = [](const std::string& argument) {
+    return argument.size() > 1 && argument[0] == '-';
+  };
+  const auto flag = std::ranges::find_if(remaining, is_flag);
+  if (flag != remaining.end()) return flag->substr(0, flag->find('='));
+  return remaining.empty() ? "" : remaining.front();
+}
+
+std::string OneLine(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
+ExitStatus Report(const Error& error, bool json) {
+  if (json) {
+    PrintJson({{"error", {{"code", ErrorCodeName(error.code)}, {"message", error.message}}}});
+  } else {
+    fmt::print(stderr, "error: {}\n", OneLine(error.message));
+  }
+  return ExitStatusOf(error.code);
+}
+
+}  // namespace
+
+CommandLine::CommandLine()
+    : app_("Long context for language models in a fixed number of bytes", "qevict") {
+  app_.require_subcommand(0, 1);
+  app_.add_flag("--version", version_, "Print the version and exit");
+  app_.get_formatter()->column_width(34);
+  app_.footer(
+      "Run `qevict COMMAND --help` for the flags of a command. Exit codes: docs/command-line.md.");
+}
+
+CLI::App* CommandLine::Add(CLI::App& parent, const CommandSpec& spec, CommandBody body) {
+  CLI::App* command = parent.add_subcommand(spec.name, spec.description);
+  Entry& entry = entries_.emplace_back(Entry{command, std::move(body)});
+  command->add_flag("--json", entry.json, "Print one JSON object instead of text");
+  command->footer(spec.examples.empty() ? "" : "Examples:\n" + spec.examples);
+  return command;
+}
+
+int CommandLine::Run(int argc, const char* const* argv) {
+  const Result<ExitStatus> outcome = ParseAndRun(argc, argv);
+  const bool json = AsksForJson(argc, argv);
+  ExitStatus status = outcome ? *outcome : Report(outcome.error(), json);
+  // A full disk or closed pipe behind stdout shows only when the buffer is written out.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+    fmt::print(stderr,
+               "error: standard output cannot be written; check the disk or pipe behind it\n");
+    if (status == ExitStatus::kOk) status = ExitStatus::kIo;
+  }
+  return int(status);
+}
+
+Result<ExitStatus> CommandLine::ParseAndRun(int argc, const char* const* argv) {
+  try {
+    app_.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    const CLI::App& chosen = *Chosen(app_);
+    fmt::print("{}",
+               chosen.help(chosen.get_parent() == nullptr ? "" : FullName(*chosen.get_parent())));
+    return ExitStatus::kOk;
+  } catch (const CLI::ParseError& error) {
+    return tl::unexpected(UsageError(error));
+  }
+  const CLI::App* chosen = version_ ? app_.get_subcommand("version") : Chosen(app_);
+  const auto entry = std::ranges::find(entries_, chosen, &Entry::app);
+  if (entry == entries_.end()) {
+    fmt::print(stderr, "{}", app_.help());
+    return Fail(ErrorCode::kInvalidArgument, "a command is missing; name one of those above");
+  }
+  return entry->body(entry->json ? OutputFormat::kJson : OutputFormat::kText);
+}
+
+Error CommandLine::UsageError(const CLI::ParseError& error) const {
+  const CLI::App& chosen = *Chosen(app_);
+  const std::string unknown = UnknownArgument(app_);
+  std::string message = OneLine(error.what());
+  if (!unknown.empty()) {
+    const bool is_flag = unknown[0] == '-';
+    const std::vector<std::string> commands = CommandNames(chosen);
+    const std::string nearest = NearestName(unknown, is_flag ? FlagNames(chosen) : commands);
+    message = fmt::format("unknown {} '{}'",
+                          is_flag            ? "flag"
+                          : commands.empty() ? "argument"
+                                             : "command",
+                          unknown);
+    if (!nearest.empty()) message += fmt::format("; did you mean {}?", nearest);
+  }
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("{} (see {} --help)", message, FullName(chosen))};
+}
+
+void AddAllCommands(CommandLine& line) {
+  AddRunCommand(line);
+  AddInfoCommand(line);
+  AddModelsCommand(line);
+  AddBenchCommand(line);
+  AddVersionCommand(line);
+  AddCompletionCommand(line);
+}
+
+}  // namespace qevict::cli

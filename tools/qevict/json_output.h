@@ -1,0 +1,18 @@
+// JSON on stdout, keys in the order in which they were set.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace qevict::cli {
+
+using Json = nlohmann::ordered_json;
+
+// Bytes that are not valid UTF-8 (a damaged model name, a path) become U+FFFD: a reader can always
+// parse the output.
+inline void PrintJson(const Json& json) {
+  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace qevict::cli
