@@ -16,7 +16,7 @@ if(QEVICT_CCACHE)
 endif()
 
 find_package(Threads REQUIRED)
-find_path(QEVICT_EXPECTED_INCLUDE tl/expected.hpp REQUIRED)
+find_package(tl-expected CONFIG REQUIRED)
 find_path(QEVICT_HIGHWAY_INCLUDE hwy/highway.h REQUIRED)
 
 add_library(qevict_options INTERFACE)
@@ -34,7 +34,6 @@ endif()
 function(qevict_library name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
-  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src"
-                                            "${QEVICT_EXPECTED_INCLUDE}")
-  target_link_libraries(${name} PUBLIC ${ARG_DEPENDS} PRIVATE qevict_options)
+  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+  target_link_libraries(${name} PUBLIC ${ARG_DEPENDS} tl::expected PRIVATE qevict_options)
 endfunction()

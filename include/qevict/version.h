@@ -1,0 +1,10 @@
+// The version of the library that is linked, which may differ from the headers that were compiled against.
+#pragma once
+
+#include <string_view>
+
+namespace qevict {
+
+std::string_view Version();  // "MAJOR.MINOR.PATCH"; static storage
+
+}  // namespace qevict
