@@ -1,4 +1,5 @@
-// A GGUF file: metadata and tensor directory, parsed and checked against the file's size; the file itself is memory-mapped.
+// A GGUF file: metadata and tensor directory, parsed and checked against the file's size; the file
+// itself is memory-mapped.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +20,28 @@ namespace qevict {
 // Read-only view; all members may be called from any thread.
 class GgufFile {
  public:
-  // Errors: kNotFound, kIo, kBadFile (not GGUF, truncated, tensors outside the file, absurd sizes).
+  // Errors: kNotFound, kIo, kBadFile (not GGUF, truncated, tensors outside the file, absurd sizes),
+  // kUnsupported (another version or byte order), kOutOfMemory.
   static Result<std::unique_ptr<GgufFile>> Open(const std::string& path);
+  GgufFile(const GgufFile&) = delete;
+  GgufFile& operator=(const GgufFile&) = delete;
   ~GgufFile();
 
   const std::string& path() const { return path_; }
   uint64_t file_bytes() const { return file_bytes_; }
+  const uint8_t* mapping() const { return mapping_; }  // page-aligned, file_bytes() long, read-only
 
-  // nullopt: the key is absent. Error kBadFile: it has another type. Integers of any width convert when the value fits.
+  // nullopt: the key is absent. Error kBadFile: it has another type. Integers of any width convert
+  // when the value fits, floats of any width convert; a string ends at its first zero byte, as in
+  // libllama.
   Result<std::optional<uint32_t>> FindU32(std::string_view key) const;
   Result<std::optional<float>> FindF32(std::string_view key) const;
   Result<std::optional<bool>> FindBool(std::string_view key) const;
   Result<std::optional<std::string>> FindString(std::string_view key) const;
-  Result<std::optional<std::vector<uint32_t>>> FindU32Array(std::string_view key) const;  // a scalar gives one element
+  // Integers or booleans; a scalar gives one element.
+  Result<std::optional<std::vector<uint32_t>>> FindU32Array(std::string_view key) const;
+  // The views live as long as the file is open.
+  Result<std::optional<std::vector<std::string_view>>> FindStringArray(std::string_view key) const;
   // Number of elements of an array of any type.
   Result<std::optional<uint64_t>> FindArrayLength(std::string_view key) const;
 
@@ -43,6 +53,9 @@ class GgufFile {
 
  private:
   GgufFile() = default;
+  Status Map(int descriptor);
+  Status Parse();
+  int64_t FindKey(std::string_view key) const;  // < 0: absent
   std::string path_;
   uint64_t file_bytes_ = 0;
   const uint8_t* mapping_ = nullptr;
