@@ -1,5 +1,5 @@
-// The one interface through which a model graph reaches a cache. A batch holds tokens of one or more sequences; its rows are
-// those tokens in the order in which the graph sees them.
+// The one interface through which a model graph reaches a cache. A batch holds tokens of one or
+// more sequences; its rows are those tokens in the order in which the graph sees them.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ struct RowsView {
   size_t stride = 0;  // floats from one row to the next
 };
 
-// Both calls are made by `threads` threads at once, each with its own `thread` in [0, threads). Within a layer every Store
-// returns before the first Attend starts; layers run one after another. Neither call can fail: the room for the batch's
-// tokens was claimed before the graph ran.
+// Both calls are made by `threads` threads at once, each with its own `thread` in [0, threads).
+// Within a layer every Store returns before the first Attend starts; layers run one after another.
+// Neither call can fail: the room for the batch's tokens was claimed before the graph ran.
 class Attention {
  public:
   virtual ~Attention() = default;

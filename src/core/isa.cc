@@ -18,10 +18,14 @@ constexpr std::array kIsas = {Isa::kAvx512, Isa::kAvx2, Isa::kNeon, Isa::kScalar
 
 std::string_view IsaName(Isa isa) {
   switch (isa) {
-    case Isa::kScalar: return "scalar";
-    case Isa::kNeon: return "neon";
-    case Isa::kAvx2: return "avx2";
-    case Isa::kAvx512: return "avx512";
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kNeon:
+      return "neon";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
   }
   return "unknown";
 }
@@ -29,7 +33,8 @@ std::string_view IsaName(Isa isa) {
 bool CpuSupports(Isa isa) {
   if (isa == Isa::kScalar) return true;
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c");
   if (isa == Isa::kAvx2) return avx2;
   if (isa == Isa::kAvx512) {
     return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -60,8 +65,9 @@ Result<Isa> SelectIsa() {
     if (IsaName(isa) == forced) return isa;
     names += (names.empty() ? "" : ", ") + std::string(IsaName(isa));
   }
-  return Fail(ErrorCode::kInvalidArgument,
-              "QEVICT_ISA=" + std::string(forced) + " is not a SIMD level of this CPU; use one of " + names);
+  return Fail(ErrorCode::kInvalidArgument, "QEVICT_ISA=" + std::string(forced) +
+                                               " is not a SIMD level of this CPU; use one of " +
+                                               names);
 }
 
 }  // namespace qevict

@@ -1,5 +1,5 @@
-// A model ready to run, and sequences of tokens that run through it. One engine runs one step at a time: calls of Run must not
-// overlap; everything else about an engine is const.
+// A model ready to run, and sequences of tokens that run through it. One engine runs one step at a
+// time: calls of Run must not overlap; everything else about an engine is const.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cancel.h"
 #include "model/hyperparameters.h"
 #include "model/token.h"
 #include "model/tokenizer.h"
@@ -26,21 +27,24 @@ struct EngineConfig {
 
 // Bytes that a sequence's cache holds. All are exact: what the allocator handed out.
 struct KvUsage {
-  uint64_t limit_bytes = 0;      // never exceeded
-  uint64_t used_bytes = 0;       // now
-  uint64_t peak_bytes = 0;       // since the sequence was made
-  uint64_t full_f16_bytes = 0;   // what an f16 cache of every token in every layer would take, for comparison
+  uint64_t limit_bytes = 0;  // never exceeded
+  uint64_t used_bytes = 0;   // now
+  uint64_t peak_bytes = 0;   // since the sequence was made
+  uint64_t full_f16_bytes =
+      0;  // what an f16 cache of every token in every layer would take, for comparison
 };
 
-// One conversation or document with its own cache. Made by an engine, which must outlive it. Belongs to one thread at a time.
+// One conversation or document with its own cache. Made by an engine, which must outlive it.
+// Belongs to one thread at a time.
 class Sequence {
  public:
   virtual ~Sequence() = default;
-  virtual uint32_t size_tokens() const = 0;      // committed tokens
+  virtual uint32_t size_tokens() const = 0;  // committed tokens
   virtual uint32_t capacity_tokens() const = 0;
   virtual std::span<const Token> tokens() const = 0;
   virtual KvUsage kv_usage() const = 0;
-  // Forgets all tokens from `size_tokens` on. kUnsupported when a sliding-window layer has already forgotten what it needs.
+  // Forgets all tokens from `size_tokens` on. kUnsupported when a sliding-window layer has already
+  // forgotten what it needs.
   virtual Status Truncate(uint32_t size_tokens) = 0;
 };
 
@@ -48,19 +52,19 @@ enum class LogitRows { kNone, kLast, kAll };
 
 struct BatchItem {
   Sequence* sequence = nullptr;
-  std::span<const Token> tokens;           // appended to the sequence
+  std::span<const Token> tokens;  // appended to the sequence
   LogitRows logits = LogitRows::kLast;
-  std::vector<float>* logits_out = nullptr;  // [rows, vocab], row-major; may be null when logits is kNone
+  std::vector<float>* logits_out =
+      nullptr;  // [rows, vocab], row-major; may be null when logits is kNone
 };
 
-// Asked often during long work; true ends it with kCancelled. May be called from any of the engine's threads.
-using CancelFn = std::function<bool()>;
 // done and total in tokens.
 using ProgressFn = std::function<void(uint32_t done, uint32_t total)>;
 
 class Engine {
  public:
-  // Errors: kNotFound, kBadFile, kUnsupported, kOutOfMemory, kInvalidArgument (QEVICT_ISA, thread counts).
+  // Errors: kNotFound, kBadFile, kUnsupported, kOutOfMemory, kInvalidArgument (QEVICT_ISA, thread
+  // counts).
   static Result<std::unique_ptr<Engine>> Load(const EngineConfig& config);
   virtual ~Engine() = default;
 
@@ -70,16 +74,18 @@ class Engine {
   // "avx2" and the like for our kernels, and how ggml was built; for `version` and reports.
   virtual std::string_view isa_name() const = 0;
 
-  // A sequence that can hold `capacity_tokens`. Errors: kInvalidArgument (0, or more than the model's training context),
-  // kOutOfMemory (with the bytes asked for and the flag that lowers them).
+  // A sequence that can hold `capacity_tokens`. Errors: kInvalidArgument (0, or more than the
+  // model's training context), kOutOfMemory (with the bytes asked for and the flag that lowers
+  // them).
   virtual Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) = 0;
 
-  // One batch through the model: every item's tokens are appended to its sequence. A sequence may occur once. On any error no
-  // sequence has changed. Errors: kContextFull, kInvalidArgument (token outside the vocabulary), kCancelled, kOutOfMemory.
+  // One batch through the model: every item's tokens are appended to its sequence. A sequence may
+  // occur once. On any error no sequence has changed. Errors: kContextFull, kInvalidArgument (token
+  // outside the vocabulary), kCancelled, kOutOfMemory.
   virtual Status Run(std::span<BatchItem> batch, const CancelFn& cancel) = 0;
 
-  // A long prompt, in chunks of prefill_chunk tokens; `logits_out` receives the last token's logits. When cancelled, the chunks
-  // that were done stay in the sequence.
+  // A long prompt, in chunks of prefill_chunk tokens; `logits_out` receives the last token's
+  // logits. When cancelled, the chunks that were done stay in the sequence.
   Status Prefill(Sequence& sequence, std::span<const Token> tokens, std::vector<float>* logits_out,
                  const ProgressFn& progress = {}, const CancelFn& cancel = {});
 

@@ -1,0 +1,42 @@
+// Zeroed, page-aligned memory from the operating system, given back when the buffer dies. Asking
+// for more than the machine has free is an error here and now, not a killed process later.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "qevict/status.h"
+
+namespace qevict {
+
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  // Rounds up to whole pages; size_bytes() is what was handed out. Error kOutOfMemory.
+  static Result<AlignedBuffer> Allocate(size_t bytes);
+  AlignedBuffer(AlignedBuffer&& other) noexcept { *this = std::move(other); }
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
+    std::swap(base_, other.base_);
+    std::swap(size_bytes_, other.size_bytes_);
+    return *this;
+  }
+  ~AlignedBuffer();
+
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(base_);
+  }
+  size_t size_bytes() const { return size_bytes_; }
+
+ private:
+  void* base_ = nullptr;
+  size_t size_bytes_ = 0;
+};
+
+// Memory that this process can still take without swapping or being killed: the smaller of what the
+// system has available and what is left of the control group's limit. UINT64_MAX when the system
+// does not say.
+uint64_t AvailableMemoryBytes();
+
+}  // namespace qevict

@@ -1,0 +1,52 @@
+#include "model/cpu_backend.h"
+
+#include <ggml.h>
+
+#include <mutex>
+
+namespace qevict {
+
+void GgmlDeleter::operator()(ggml_context* context) const { ggml_free(context); }
+
+Result<CpuBackend> CpuBackend::Create(uint32_t threads) {
+  static std::once_flag loaded;  // shared backends are looked for once per process; with a static
+                                 // ggml this finds nothing new
+  std::call_once(loaded, ggml_backend_load_all);
+  CpuBackend cpu;
+  cpu.device_ = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+  cpu.backend_.reset(cpu.device_ == nullptr ? nullptr
+                                            : ggml_backend_dev_init(cpu.device_, nullptr));
+  if (cpu.backend_ == nullptr) {
+    return Fail(ErrorCode::kInternal,
+                "ggml has no CPU backend; its shared libraries must lie beside the program");
+  }
+  ggml_backend_reg_t registry = ggml_backend_dev_backend_reg(cpu.device_);
+  const auto address = [registry](const char* name) {
+    return ggml_backend_reg_get_proc_address(registry, name);
+  };
+  const auto set_n_threads =
+      reinterpret_cast<ggml_backend_set_n_threads_t>(address("ggml_backend_set_n_threads"));
+  cpu.set_abort_callback_ = reinterpret_cast<ggml_backend_set_abort_callback_t>(
+      address("ggml_backend_set_abort_callback"));
+  if (set_n_threads == nullptr || cpu.set_abort_callback_ == nullptr) {
+    return Fail(
+        ErrorCode::kInternal,
+        "ggml's CPU backend lacks functions that qevict needs; build it from the version that "
+        "scripts/build-llama.sh names");
+  }
+  set_n_threads(cpu.backend_.get(), int(threads));
+  if (const auto extra = reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(
+          address("ggml_backend_dev_get_extra_bufts"))) {
+    for (ggml_backend_buffer_type_t* type = extra(cpu.device_); type != nullptr && *type != nullptr;
+         ++type) {
+      cpu.repacked_types_.push_back(*type);
+    }
+  }
+  return cpu;
+}
+
+void CpuBackend::SetAbortCallback(ggml_abort_callback callback, void* context) {
+  set_abort_callback_(backend_.get(), callback, context);
+}
+
+}  // namespace qevict

@@ -1,0 +1,184 @@
+#include "model/graph.h"
+
+#include <cmath>
+
+namespace qevict {
+namespace {
+
+constexpr size_t kNodesPerLayer = 40;  // an upper bound over all families
+constexpr size_t kNodesOutside = 32;
+
+// [head_dim, heads, rows]
+RowsView Rows(const ggml_tensor* tensor) {
+  return {static_cast<const float*>(tensor->data), tensor->nb[2] / sizeof(float)};
+}
+
+// What ggml_rope_ext needs besides the tensors. libllama's rules (llama_context's constructor):
+// YaRN's magnitude correction is already in ggml's rope, so the factor that undoes it is passed
+// down.
+struct RopeParameters {
+  float base, frequency_scale, extrapolation, attention_factor;
+};
+
+RopeParameters RopeOf(const Hyperparameters& h, uint32_t layer) {
+  const RopeScaling& scaling = h.rope_scaling;
+  RopeParameters rope{h.is_swa(layer) ? h.rope_base_swa : h.rope_base, 1.0f, 0.0f,
+                      scaling.attention_factor};
+  const bool yarn = scaling.kind == RopeScaling::Kind::kYarn;
+  if (scaling.kind != RopeScaling::Kind::kNone && !h.is_swa(layer))
+    rope.frequency_scale = 1.0f / scaling.factor;
+  rope.extrapolation =
+      scaling.yarn_ext_factor >= 0.0f ? scaling.yarn_ext_factor : (yarn ? 1.0f : 0.0f);
+  if (rope.extrapolation != 0.0f) {
+    const float magnitude = scaling.factor <= 1.0f ? 1.0f : 0.1f * std::log(scaling.factor) + 1.0f;
+    rope.attention_factor *= magnitude / (1.0f + 0.1f * std::log(scaling.factor));
+  }
+  return rope;
+}
+
+}  // namespace
+
+class GraphBuilder {
+ public:
+  GraphBuilder(const Hyperparameters& h, const Weights& weights, Graph& graph)
+      : h_(h), weights_(weights), graph_(graph), context_(graph.context_.get()) {}
+
+  void Build() {
+    const int64_t rows = graph_.shape_.rows, logit_rows = graph_.shape_.logit_rows;
+    graph_.tokens_ = Input(rows, "tokens");
+    graph_.positions_ = Input(rows, "positions");
+    if (logit_rows != 0 && logit_rows != rows)
+      graph_.logit_row_ids_ = Input(logit_rows, "logit_row_ids");
+
+    ggml_tensor* x = ggml_get_rows(context_, weights_.token_embedding, graph_.tokens_);
+    if (h_.embedding_scale != 1.0f) x = ggml_scale(context_, x, h_.embedding_scale);
+    for (uint32_t l = 0; l < h_.layers; ++l) {
+      const LayerWeights& layer = weights_.layers[l];
+      ggml_tensor* attended = AttentionBlock(l, x);
+      if (l + 1 == h_.layers) {
+        // Nothing after the last attention mixes rows, so only rows that give logits go on.
+        if (logit_rows == 0) {
+          ggml_build_forward_expand(graph_.graph_, attended);
+          return;
+        }
+        if (graph_.logit_row_ids_ != nullptr) {
+          attended = ggml_get_rows(context_, attended, graph_.logit_row_ids_);
+          x = ggml_get_rows(context_, x, graph_.logit_row_ids_);
+        }
+      }
+      attended = layer.attention_out.Apply(context_, attended);
+      if (layer.attention_post_norm != nullptr)
+        attended = Norm(attended, layer.attention_post_norm);
+      x = ggml_add(context_, attended, x);
+      x = ggml_add(context_, FeedForward(layer, x), x);
+    }
+    x = weights_.output.Apply(context_, Norm(x, weights_.output_norm));
+    if (h_.final_logit_softcap != 0.0f) {
+      x = ggml_scale(context_, x, 1.0f / h_.final_logit_softcap);
+      x = ggml_scale(context_, ggml_tanh(context_, x), h_.final_logit_softcap);
+    }
+    ggml_set_output(x);
+    graph_.logits_ = x;
+    ggml_build_forward_expand(graph_.graph_, x);
+  }
+
+ private:
+  ggml_tensor* Input(int64_t length, const char* name) {
+    ggml_tensor* tensor = ggml_new_tensor_1d(context_, GGML_TYPE_I32, length);
+    ggml_set_name(tensor, name);
+    ggml_set_input(tensor);
+    // Alone it would not be part of the graph when no node reads it, and would get no memory.
+    ggml_build_forward_expand(graph_.graph_, tensor);
+    return tensor;
+  }
+
+  ggml_tensor* Norm(ggml_tensor* x, ggml_tensor* weight) {
+    return ggml_mul(context_, ggml_rms_norm(context_, x, h_.rms_epsilon), weight);
+  }
+
+  // [head_dim * heads, rows] -> [head_dim, heads, rows], normed and rotated.
+  ggml_tensor* NormAndRotate(ggml_tensor* x, uint32_t heads, ggml_tensor* norm, uint32_t layer) {
+    x = ggml_reshape_3d(context_, x, h_.head_dim, heads, x->ne[1]);
+    if (norm != nullptr) x = Norm(x, norm);
+    const RopeParameters rope = RopeOf(h_, layer);
+    const int mode =
+        h_.rope_layout == RopeLayout::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
+    return ggml_rope_ext(context_, x, graph_.positions_, weights_.rope_factors, int(h_.rope_dims),
+                         mode, int(h_.rope_scaling.original_context), rope.base,
+                         rope.frequency_scale, rope.extrapolation, rope.attention_factor,
+                         h_.rope_scaling.yarn_beta_fast, h_.rope_scaling.yarn_beta_slow);
+  }
+
+  // Norm, projections, RoPE, store, attend: [embedding, rows] -> [head_dim * heads, rows].
+  ggml_tensor* AttentionBlock(uint32_t l, ggml_tensor* x) {
+    const LayerWeights& layer = weights_.layers[l];
+    ggml_tensor* normed = Norm(x, layer.attention_norm);
+    ggml_tensor* q = NormAndRotate(layer.q.Apply(context_, normed), h_.heads, layer.q_norm, l);
+    ggml_tensor* k = NormAndRotate(layer.k.Apply(context_, normed), h_.kv_heads, layer.k_norm, l);
+    ggml_tensor* v = layer.v.Apply(context_, normed);
+    v = ggml_reshape_3d(context_, v, h_.head_dim, h_.kv_heads, v->ne[1]);
+    // The order of Store before Attend is the data dependency of the second node on the first.
+    Graph::LayerCall* call = &graph_.calls_[l];
+    ggml_tensor* store_inputs[] = {k, v};
+    ggml_tensor* stored = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, 1, 1, store_inputs, 2,
+                                         StoreNode, GGML_N_TASKS_MAX, call);
+    ggml_tensor* attend_inputs[] = {q, stored};
+    return ggml_custom_4d(context_, GGML_TYPE_F32, int64_t{h_.head_dim} * h_.heads, x->ne[1], 1, 1,
+                          attend_inputs, 2, AttendNode, GGML_N_TASKS_MAX, call);
+  }
+
+  ggml_tensor* FeedForward(const LayerWeights& layer, ggml_tensor* x) {
+    ggml_tensor* normed = Norm(x, layer.feed_forward_norm);
+    const bool gelu = h_.activation == Activation::kGelu;
+    ggml_tensor* hidden;
+    if (layer.gate_up) {
+      ggml_tensor* both = layer.gate_up.Apply(context_, normed);
+      hidden = gelu ? ggml_geglu(context_, both) : ggml_swiglu(context_, both);
+    } else {
+      ggml_tensor* gate = layer.gate.Apply(context_, normed);
+      ggml_tensor* up = layer.up.Apply(context_, normed);
+      hidden = gelu ? ggml_geglu_split(context_, gate, up) : ggml_swiglu_split(context_, gate, up);
+    }
+    ggml_tensor* y = layer.down.Apply(context_, hidden);
+    return layer.feed_forward_post_norm == nullptr ? y : Norm(y, layer.feed_forward_post_norm);
+  }
+
+  static void StoreNode(ggml_tensor* node, int thread, int threads, void* context) {
+    const auto* call = static_cast<const Graph::LayerCall*>(context);
+    call->attention->Store(call->layer, Rows(node->src[0]), Rows(node->src[1]), size_t(thread),
+                           size_t(threads));
+  }
+  static void AttendNode(ggml_tensor* node, int thread, int threads, void* context) {
+    const auto* call = static_cast<const Graph::LayerCall*>(context);
+    call->attention->Attend(call->layer, Rows(node->src[0]), static_cast<float*>(node->data),
+                            size_t(thread), size_t(threads));
+  }
+
+  const Hyperparameters& h_;
+  const Weights& weights_;
+  Graph& graph_;
+  ggml_context* context_;
+};
+
+Result<std::unique_ptr<Graph>> Graph::Build(const Hyperparameters& hyperparameters,
+                                            const Weights& weights, const CpuBackend& cpu,
+                                            Attention& attention, BatchShape shape) {
+  std::unique_ptr<Graph> graph(new Graph);
+  graph->shape_ = shape;
+  const size_t nodes = hyperparameters.layers * kNodesPerLayer + kNodesOutside;
+  const size_t bytes =
+      nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(nodes, /*grads=*/false);
+  graph->context_.reset(ggml_init({bytes, nullptr, /*no_alloc=*/true}));
+  graph->graph_ = ggml_new_graph_custom(graph->context_.get(), nodes, /*grads=*/false);
+  for (uint32_t l = 0; l < hyperparameters.layers; ++l)
+    graph->calls_.push_back({&attention, LayerId(l)});
+  GraphBuilder(hyperparameters, weights, *graph).Build();
+  graph->allocator_.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(cpu.backend())));
+  if (!ggml_gallocr_alloc_graph(graph->allocator_.get(), graph->graph_)) {
+    return Fail(ErrorCode::kOutOfMemory, "not enough memory for a batch of " +
+                                             std::to_string(shape.rows) + " tokens; lower --chunk");
+  }
+  return graph;
+}
+
+}  // namespace qevict

@@ -1,0 +1,38 @@
+// Runs batches of tokens through a model's graph. Nothing of ggml shows here.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "cache/attention.h"
+#include "core/cancel.h"
+#include "model/gguf_file.h"
+#include "model/hyperparameters.h"
+#include "model/token.h"
+#include "qevict/ids.h"
+#include "qevict/status.h"
+
+namespace qevict {
+
+struct RunArgs {
+  std::span<const Token> tokens;         // [rows], each below the vocabulary size
+  std::span<const Position> positions;   // [rows]
+  std::span<const uint32_t> logit_rows;  // ascending row numbers whose logits are wanted
+  const CancelFn* cancel = nullptr;      // null: never
+};
+
+// One run at a time.
+class ModelRunner {
+ public:
+  // `file`, `hyperparameters` and `attention` must outlive the runner. Errors: kBadFile,
+  // kUnsupported, kOutOfMemory.
+  static Result<std::unique_ptr<ModelRunner>> Load(const GgufFile& file,
+                                                   const Hyperparameters& hyperparameters,
+                                                   Attention& attention, uint32_t threads);
+  virtual ~ModelRunner() = default;
+  // The logits, [logit_rows, vocab], valid until the next run. Errors: kCancelled, kOutOfMemory,
+  // kInternal.
+  virtual Result<std::span<const float>> Run(const RunArgs& args) = 0;
+};
+
+}  // namespace qevict

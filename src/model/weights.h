@@ -1,0 +1,54 @@
+// The weights of a model: memory-mapped where ggml computes from the file's own layout, copied once
+// where it has a repacked layout that multiplies faster.
+#pragma once
+
+#include <ggml.h>
+
+#include <vector>
+
+#include "model/cpu_backend.h"
+#include "model/gguf_file.h"
+#include "model/hyperparameters.h"
+
+namespace qevict {
+
+// y = W x + b. Every product of the graph goes through Apply, so another library can take over
+// large batches in one place.
+struct Linear {
+  ggml_tensor* weight = nullptr;  // [inputs, outputs]
+  ggml_tensor* bias = nullptr;    // [outputs] or null
+  explicit operator bool() const { return weight != nullptr; }
+  // x: [inputs, rows] -> [outputs, rows]
+  ggml_tensor* Apply(ggml_context* context, ggml_tensor* x) const;
+};
+
+struct LayerWeights {
+  ggml_tensor* attention_norm = nullptr;
+  Linear q, k, v, attention_out;
+  ggml_tensor *q_norm = nullptr, *k_norm = nullptr;  // qwen3, gemma3: per-head RMS norm
+  ggml_tensor *attention_post_norm = nullptr, *feed_forward_post_norm = nullptr;  // gemma3
+  ggml_tensor* feed_forward_norm = nullptr;
+  Linear gate_up;   // gate and up in one product, gate first; or null, and then
+  Linear gate, up;  // apart
+  Linear down;
+};
+
+class Weights {
+ public:
+  // `file` must outlive the weights. Errors: kBadFile, kUnsupported, kOutOfMemory.
+  static Result<Weights> Load(const GgufFile& file, const Hyperparameters& shape,
+                              const CpuBackend& cpu);
+
+  ggml_tensor* token_embedding = nullptr;  // [embedding, vocab]
+  ggml_tensor* output_norm = nullptr;
+  Linear output;  // the token embedding again when the file has none of its own
+  ggml_tensor* rope_factors = nullptr;  // Llama 3.1: [rope_dims / 2], or null
+  std::vector<LayerWeights> layers;
+
+ private:
+  friend class WeightLoader;
+  std::vector<GgmlContextPtr> contexts_;
+  std::vector<BackendBufferPtr> buffers_;
+};
+
+}  // namespace qevict

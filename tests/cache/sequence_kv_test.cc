@@ -1,0 +1,117 @@
+#include "cache/sequence_kv.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace qevict {
+namespace {
+
+KvShape SwaShape(uint32_t window) {
+  return {.layers = 2,
+          .kv_heads = 2,
+          .group = 1,
+          .head_dim = 16,
+          .swa_window = window,
+          .swa_layer = {true, false}};
+}
+
+SequenceKv Make(const KvShape& shape, uint32_t capacity, uint32_t batch) {
+  return SequenceKv::Create(shape, {.capacity_tokens = capacity, .max_batch_tokens = batch})
+      .value();
+}
+
+void Append(SequenceKv& kv, uint32_t tokens) {
+  kv.BeginBatch(tokens);
+  kv.Commit();
+}
+
+constexpr LayerId kSwaLayer{0}, kFullLayer{1};
+
+TEST(SequenceKvTest, ASlidingWindowLayerHoldsItsWindowAndOneBatchAndOthersHoldEverything) {
+  const SequenceKv kv = Make(SwaShape(32), 4096, 64);
+  EXPECT_EQ(kv.View(kSwaLayer, KvHeadId(0)).slots, 96u);
+  EXPECT_EQ(kv.View(kFullLayer, KvHeadId(0)).slots, 4096u);
+}
+
+TEST(SequenceKvTest, HeadsAndLayersDoNotOverlap) {
+  SequenceKv kv = Make(SwaShape(16), 64, 16);
+  const size_t floats = 32 * 16;  // a ring of 32 slots
+  EXPECT_EQ(kv.Keys(kSwaLayer, KvHeadId(1)) - kv.Keys(kSwaLayer, KvHeadId(0)), ptrdiff_t(floats));
+  EXPECT_EQ(kv.Values(kSwaLayer, KvHeadId(0)) - kv.Keys(kSwaLayer, KvHeadId(1)), ptrdiff_t(floats));
+  EXPECT_EQ(kv.Keys(kFullLayer, KvHeadId(0)) - kv.Values(kSwaLayer, KvHeadId(1)),
+            ptrdiff_t(floats));
+}
+
+TEST(SequenceKvTest, ARangeThatWrapsInTheRingComesInTwoPartsThatCoverIt) {
+  const SequenceKv kv = Make(SwaShape(32), 4096, 64);
+  const auto parts = kv.Slots(kSwaLayer, Position(90), Position(130));
+  EXPECT_EQ(parts[0].begin, 90u);
+  EXPECT_EQ(parts[0].end, 96u);
+  EXPECT_EQ(parts[0].first, 90u);
+  EXPECT_EQ(parts[1].begin, 0u);
+  EXPECT_EQ(parts[1].end, 34u);
+  EXPECT_EQ(parts[1].first, 96u);
+}
+
+TEST(SequenceKvTest, AQueryOfASlidingWindowLayerSeesWindowTokensItsOwnIncluded) {
+  const SequenceKv kv = Make(SwaShape(32), 4096, 64);
+  EXPECT_EQ(kv.VisibleFrom(kSwaLayer, 31), 0u);
+  EXPECT_EQ(kv.VisibleFrom(kSwaLayer, 32), 1u);
+  EXPECT_EQ(kv.VisibleFrom(kSwaLayer, 100), 69u);
+  EXPECT_EQ(kv.VisibleFrom(kFullLayer, 100), 0u);
+}
+
+TEST(SequenceKvTest, ABatchThatIsNotCommittedLeavesTheSize) {
+  SequenceKv kv = Make(SwaShape(32), 4096, 64);
+  Append(kv, 10);
+  kv.BeginBatch(64);
+  EXPECT_EQ(kv.size_tokens(), 10u);
+}
+
+TEST(SequenceKvTest, TruncationWithinOneBatchWorksEvenAfterTheRingWrapped) {
+  SequenceKv kv = Make(SwaShape(32), 4096, 64);
+  for (int i = 0; i < 10; ++i) Append(kv, 64);
+  EXPECT_TRUE(kv.Truncate(640 - 64).ok());
+  EXPECT_EQ(kv.size_tokens(), 576u);
+}
+
+TEST(SequenceKvTest, TruncationBeyondWhatTheRingHoldsIsRefusedAndChangesNothing) {
+  SequenceKv kv = Make(SwaShape(32), 4096, 64);
+  for (int i = 0; i < 10; ++i) Append(kv, 64);
+  const Status status = kv.Truncate(100);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(status.error().message, ::testing::HasSubstr("position 100"));
+  EXPECT_EQ(kv.size_tokens(), 640u);
+}
+
+TEST(SequenceKvTest, AnAbandonedBatchCountsForWhatARingHasForgotten) {
+  SequenceKv kv = Make(SwaShape(32), 4096, 64);
+  for (int i = 0; i < 4; ++i) Append(kv, 64);
+  kv.BeginBatch(64);  // cancelled: its tokens overwrote the oldest slots
+  EXPECT_TRUE(kv.Truncate(256).ok());
+  EXPECT_FALSE(kv.Truncate(200).ok());
+}
+
+TEST(SequenceKvTest, EverythingCanBeForgottenAtAnyTime) {
+  SequenceKv kv = Make(SwaShape(32), 4096, 64);
+  for (int i = 0; i < 10; ++i) Append(kv, 64);
+  EXPECT_TRUE(kv.Truncate(0).ok());
+  Append(kv, 64);
+  EXPECT_TRUE(kv.Truncate(1).ok());
+}
+
+TEST(SequenceKvTest, ACacheLargerThanTheMachineIsRefused) {
+  KvShape shape = SwaShape(0);
+  shape.swa_layer.clear();
+  shape.layers = 4096;
+  shape.head_dim = 256;
+  const auto kv = SequenceKv::Create(shape, {.capacity_tokens = 1u << 24, .max_batch_tokens = 64});
+  ASSERT_FALSE(kv.has_value());
+  EXPECT_EQ(kv.error().code, ErrorCode::kOutOfMemory);
+}
+
+}  // namespace
+}  // namespace qevict
