@@ -1,0 +1,32 @@
+// A file that appears under its name whole or not at all.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "qevict/status.h"
+
+namespace qevict {
+
+// Writes to `.NAME.partial` in the same folder. Commit puts it in place; without it the destructor
+// removes what was written. After a kill the partial file stays until the next attempt, which
+// starts it anew; NAME itself is never half-written. One writer per path at a time.
+class AtomicFile {
+ public:
+  static Result<AtomicFile> Create(const std::string& path);
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&& other) = delete;
+  ~AtomicFile();
+
+  Status Write(std::span<const uint8_t> bytes);  // error kIo; says so when the disk is full
+  Status Commit();                               // on disk (fsync) before it has its name
+
+ private:
+  AtomicFile() = default;
+  Status WriteError(int error) const;
+  std::string path_, partial_path_;
+  int fd_ = -1;
+};
+
+}  // namespace qevict
