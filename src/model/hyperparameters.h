@@ -1,4 +1,5 @@
-// What a GGUF file says about the shape of its model, read and validated before any weight is loaded.
+// What a GGUF file says about the shape of its model, read and validated before any weight is
+// loaded.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,11 @@ enum class Activation { kSilu, kGelu };
 
 struct RopeScaling {
   enum class Kind { kNone, kLinear, kYarn } kind = Kind::kNone;
-  float factor = 1.0f;              // context extension
-  float attention_factor = 1.0f;
-  uint32_t original_context = 0;
-  float yarn_beta_fast = 32.0f, yarn_beta_slow = 1.0f, yarn_ext_factor = -1.0f;  // < 0: default of the kind
+  float factor = 1.0f;            // context extension; positions are divided by it
+  float attention_factor = 1.0f;  // as the file says; YaRN's own correction comes on top of it
+  uint32_t original_context = 0;  // context_train when the file does not say
+  float yarn_beta_fast = 32.0f, yarn_beta_slow = 1.0f;
+  float yarn_ext_factor = -1.0f;  // < 0: 1 for YaRN, 0 otherwise
 };
 
 struct Hyperparameters {
@@ -28,17 +30,18 @@ struct Hyperparameters {
   Family family = Family::kLlama;
   uint32_t layers = 0, embedding = 0, feed_forward = 0, vocab = 0, context_train = 0;
   uint32_t heads = 0, kv_heads = 0, head_dim = 0;  // the same in every layer
-  uint32_t rope_dims = 0;
+  uint32_t rope_dims = 0;  // channels of a head that RoPE turns, the first ones; even
   float rope_base = 10000.0f, rope_base_swa = 10000.0f;
   RopeScaling rope_scaling;
   RopeLayout rope_layout = RopeLayout::kInterleaved;
   float rms_epsilon = 1e-5f;
-  float attention_scale = 0.0f;        // multiplies q . k
-  float embedding_scale = 1.0f;        // gemma: sqrt(embedding)
-  float final_logit_softcap = 0.0f;    // 0: none
+  float attention_scale = 0.0f;      // multiplies q . k
+  float embedding_scale = 1.0f;      // gemma: sqrt(embedding)
+  float final_logit_softcap = 0.0f;  // 0: none
   Activation activation = Activation::kSilu;
-  uint32_t swa_window = 0;             // tokens a sliding-window layer sees, its own included; 0: no such layers
-  std::vector<bool> swa_layer;         // [layers]
+  uint32_t swa_window =
+      0;  // tokens a sliding-window layer sees, its own included; 0: no such layers
+  std::vector<bool> swa_layer;  // [layers]
 
   uint32_t group() const { return heads / kv_heads; }
   bool is_swa(uint32_t layer) const { return swa_window != 0 && swa_layer[layer]; }
@@ -46,7 +49,16 @@ struct Hyperparameters {
   uint64_t kv_bytes_per_token() const { return 4ull * layers * kv_heads * head_dim; }
 };
 
-// Errors: kUnsupported (names the architecture or feature), kBadFile (a missing key, a zero, or shapes that disagree).
+inline constexpr uint32_t kMaxHeadDim = 256;  // and every head_dim is a multiple of 16
+inline constexpr uint32_t kMaxGroup = 128;
+
+// Keys and defaults are libllama's. Errors: kUnsupported (names the architecture or feature),
+// kBadFile (a missing key, a zero, or shapes that disagree).
 Result<Hyperparameters> ReadHyperparameters(const GgufFile& file);
+
+// Every tensor that the family needs is there with the shape that `shape` asks for and a type that
+// can be computed with, and none is there that would change the result but that the graph does not
+// use. Errors: kBadFile, kUnsupported.
+Status ValidateTensors(const GgufFile& file, const Hyperparameters& shape);
 
 }  // namespace qevict
