@@ -20,7 +20,9 @@ find_package(tl-expected CONFIG REQUIRED)
 find_path(QEVICT_HIGHWAY_INCLUDE hwy/highway.h REQUIRED)
 
 add_library(qevict_options INTERFACE)
-target_compile_options(qevict_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
+# Checks print __FILE__; what is installed must not name the tree that it was built in.
+target_compile_options(qevict_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+                                                "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
 if(QEVICT_WERROR)
   target_compile_options(qevict_options INTERFACE -Werror)
 endif()
