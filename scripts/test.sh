@@ -8,4 +8,4 @@ cmake --preset dev
 cmake --build --preset dev
 build/dev/bin/qevict models fetch smollm2 ||
   echo "note: tests that need the real model will be skipped, because it could not be fetched" >&2
-exec ctest --preset dev --parallel "$(nproc)" "$@"
+exec ctest --preset dev --no-label-summary --parallel "$(nproc)" "$@"
