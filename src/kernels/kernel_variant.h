@@ -15,8 +15,9 @@ struct KernelVariant {
   Fn run;
 };
 
-// The fastest variant that does not exceed `isa`. Lists are ordered fastest first and end with the scalar reference.
-// A level for which a kernel has no own variant falls to the next lower one of the same list.
+// The fastest variant that does not exceed `isa`. Lists are ordered fastest first and end with the
+// scalar reference. A level for which a kernel has no own variant falls to the next lower one of
+// the same list.
 template <typename Fn>
 Fn SelectVariant(std::span<const KernelVariant<Fn>> variants, Isa isa) {
   for (const KernelVariant<Fn>& variant : variants) {

@@ -1,7 +1,9 @@
 // Layout of the full tier: f16 keys and values of one (layer, KV head), addressed by slot.
-//   K: [slots / 16][head_dim][16]   blocks of 16 tokens, transposed: one load serves 16 scores of every query row
-//   V: [slots][head_dim]            row-major: one load serves the accumulators of every query row
-// Both are 64-byte aligned. Slots past the last written token hold zeros, so a kernel may read a whole block.
+//   K: [slots / 16][head_dim][16]   blocks of 16 tokens, transposed: one load serves 16 scores of
+//   every query row V: [slots][head_dim]            row-major: one load serves the accumulators of
+//   every query row
+// Both are 64-byte aligned. Slots past the last written token hold zeros, so a kernel may read a
+// whole block.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +16,12 @@ using F16 = uint16_t;  // IEEE binary16, as bits
 inline constexpr size_t kKeyBlockTokens = 16;
 
 constexpr size_t KeyOffset(size_t slot, size_t channel, size_t head_dim) {
-  return (slot / kKeyBlockTokens) * head_dim * kKeyBlockTokens + channel * kKeyBlockTokens + slot % kKeyBlockTokens;
+  return (slot / kKeyBlockTokens) * head_dim * kKeyBlockTokens + channel * kKeyBlockTokens +
+         slot % kKeyBlockTokens;
 }
-constexpr size_t ValueOffset(size_t slot, size_t channel, size_t head_dim) { return slot * head_dim + channel; }
+constexpr size_t ValueOffset(size_t slot, size_t channel, size_t head_dim) {
+  return slot * head_dim + channel;
+}
 
 // Keys and values of one (layer, KV head). Borrowed.
 struct KvView {

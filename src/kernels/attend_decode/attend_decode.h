@@ -14,8 +14,8 @@ struct AttendDecodeArgs {
   size_t head_dim = 0;       // a multiple of 16
   const float* q = nullptr;  // [group, head_dim] without gaps, already scaled by the softmax scale
   KvView kv;
-  size_t begin = 0, end = 0;    // slots; begin <= end <= kv.slots; begin % 16 need not be 0
-  AttentionState state;         // out, overwritten: [group], [group], [group, head_dim]
+  size_t begin = 0, end = 0;  // slots; begin <= end <= kv.slots; begin % 16 need not be 0
+  AttentionState state;       // out, overwritten: [group], [group], [group, head_dim]
 };
 using AttendDecodeFn = void (*)(const AttendDecodeArgs&);
 

@@ -1,7 +1,8 @@
 // Attention of a block of query rows over a range of full-tier slots:
-//   s[r, t] = q[r] . k[t],  t in [begin, end) and in [row_begin[r], row_end[r]);  the state (m, d, o) of each row
-// Blocked (rows x keys) with f32 accumulation; the score matrix exists one tile at a time. Row ranges express causal and
-// sliding-window masks, so nothing here knows about positions.
+//   s[r, t] = q[r] . k[t],  t in [begin, end) and in [row_begin[r], row_end[r]);  the state (m, d,
+//   o) of each row
+// Blocked (rows x keys) with f32 accumulation; the score matrix exists one tile at a time. Row
+// ranges express causal and sliding-window masks, so nothing here knows about positions.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,17 @@
 namespace qevict {
 
 struct AttendPrefillArgs {
-  size_t rows = 0;                      // query rows (tokens x GQA group), 1 .. kPrefillMaxRows
-  size_t head_dim = 0;                  // a multiple of 16, at most kMaxHeadDim
-  const float* q = nullptr;             // [rows, head_dim] without gaps, already scaled by the softmax scale
+  size_t rows = 0;           // query rows (tokens x GQA group), 1 .. kPrefillMaxRows
+  size_t head_dim = 0;       // a multiple of 16, at most kMaxHeadDim
+  const float* q = nullptr;  // [rows, head_dim] without gaps, already scaled by the softmax scale
   KvView kv;
   size_t begin = 0, end = 0;            // slots; begin <= end <= kv.slots
   const uint32_t* row_begin = nullptr;  // [rows]
-  const uint32_t* row_end = nullptr;    // [rows]; row_begin[r] >= row_end[r] means that the row sees no key here
-  AttentionState state;                 // in and out: [rows], [rows], [rows, head_dim]; merged with what it holds
-  float* scratch = nullptr;             // PrefillScratchFloats(head_dim) floats, 64-byte aligned, one per thread
+  const uint32_t* row_end =
+      nullptr;           // [rows]; row_begin[r] >= row_end[r] means that the row sees no key here
+  AttentionState state;  // in and out: [rows], [rows], [rows, head_dim]; merged with what it holds
+  float* scratch =
+      nullptr;  // PrefillScratchFloats(head_dim) floats, 64-byte aligned, one per thread
 };
 using AttendPrefillFn = void (*)(const AttendPrefillArgs&);
 

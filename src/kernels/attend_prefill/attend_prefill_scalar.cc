@@ -26,7 +26,8 @@ void AttendPrefillScalar(const AttendPrefillArgs& args) {
       }
       const float p = std::exp(score - m);
       d += p;
-      for (size_t c = 0; c < head_dim; ++c) o[c] += p * F16ToF32(args.kv.v[ValueOffset(t, c, head_dim)]);
+      for (size_t c = 0; c < head_dim; ++c)
+        o[c] += p * F16ToF32(args.kv.v[ValueOffset(t, c, head_dim)]);
     }
   }
 }

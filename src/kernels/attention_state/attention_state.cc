@@ -26,10 +26,12 @@ void MergeState(AttentionState into, AttentionState from, size_t rows, size_t he
   }
 }
 
-void FinishState(AttentionState state, size_t rows, size_t head_dim, float* out, size_t out_stride) {
+void FinishState(AttentionState state, size_t rows, size_t head_dim, float* out,
+                 size_t out_stride) {
   for (size_t r = 0; r < rows; ++r) {
     const float inverse = state.d[r] == 0.0f ? 0.0f : 1.0f / state.d[r];
-    for (size_t c = 0; c < head_dim; ++c) out[r * out_stride + c] = state.o[r * head_dim + c] * inverse;
+    for (size_t c = 0; c < head_dim; ++c)
+      out[r * out_stride + c] = state.o[r * head_dim + c] * inverse;
   }
 }
 

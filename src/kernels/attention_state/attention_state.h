@@ -1,6 +1,7 @@
 // The attention state of a part of the keys, one per query row (flash-attention's running softmax):
 //   m = max_t s_t,   d = sum_t exp(s_t - m),   o = sum_t exp(s_t - m) v_t
-// States of disjoint parts merge exactly and in any order (Ye et al., FlashInfer, "recursive attention"):
+// States of disjoint parts merge exactly and in any order (Ye et al., FlashInfer, "recursive
+// attention"):
 //   m = max(m1, m2),   d = d1 exp(m1 - m) + d2 exp(m2 - m),   o likewise;   attention = o / d.
 // An empty part has m = -inf, d = 0, o = 0.
 #pragma once

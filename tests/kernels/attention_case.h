@@ -1,0 +1,140 @@
+// Inputs and states of the attention kernels' tests, and how far apart two results may be.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/aligned_buffer.h"
+#include "core/isa.h"
+#include "kernels/attention_state/attention_state.h"
+#include "kernels/f16.h"
+#include "kernels/kv_layout.h"
+
+namespace qevict {
+
+// K and V of one KV head. Slots past the last written one are zero up to the end of their block, as
+// a cache leaves them.
+class KvCase {
+ public:
+  KvCase(size_t slots, size_t head_dim) : slots_(slots), head_dim_(head_dim) {
+    const size_t blocks = (slots + kKeyBlockTokens - 1) / kKeyBlockTokens;
+    const size_t bytes = blocks * kKeyBlockTokens * head_dim * sizeof(F16);
+    k_ = AlignedBuffer::Allocate(bytes).value();
+    v_ = AlignedBuffer::Allocate(bytes).value();
+  }
+  static KvCase Random(size_t slots, size_t head_dim, uint32_t seed) {
+    KvCase kv(slots, head_dim);
+    std::mt19937 rng(seed);
+    std::normal_distribution<float> normal;
+    for (size_t t = 0; t < slots; ++t) {
+      for (size_t c = 0; c < head_dim; ++c) {
+        kv.SetKey(t, c, normal(rng));
+        kv.SetValue(t, c, normal(rng));
+      }
+    }
+    return kv;
+  }
+  void SetKey(size_t slot, size_t channel, float x) {
+    k_.as<F16>()[KeyOffset(slot, channel, head_dim_)] = F32ToF16(x);
+  }
+  void SetValue(size_t slot, size_t channel, float x) {
+    v_.as<F16>()[ValueOffset(slot, channel, head_dim_)] = F32ToF16(x);
+  }
+  float Key(size_t slot, size_t channel) const {
+    return F16ToF32(k_.as<F16>()[KeyOffset(slot, channel, head_dim_)]);
+  }
+  float Value(size_t slot, size_t channel) const {
+    return F16ToF32(v_.as<F16>()[ValueOffset(slot, channel, head_dim_)]);
+  }
+  KvView view() const { return {k_.as<F16>(), v_.as<F16>(), slots_}; }
+  size_t slots() const { return slots_; }
+  size_t head_dim() const { return head_dim_; }
+
+ private:
+  size_t slots_, head_dim_;
+  AlignedBuffer k_, v_;
+};
+
+// Queries as a model has them: scaled, so that scores of normally distributed keys have a deviation
+// of `spread`.
+inline std::vector<float> RandomQueries(size_t rows, size_t head_dim, uint32_t seed,
+                                        float spread = 1.0f) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> q(rows * head_dim);
+  for (float& x : q) x = normal(rng) * spread / std::sqrt(float(head_dim));
+  return q;
+}
+
+struct StateCase {
+  StateCase(size_t rows_, size_t head_dim_)
+      : rows(rows_), head_dim(head_dim_), m(rows_), d(rows_), o(rows_ * head_dim_) {
+    ResetState(state(), rows, head_dim);
+  }
+  AttentionState state() { return {m.data(), d.data(), o.data()}; }
+  size_t rows, head_dim;
+  std::vector<float> m, d, o;
+};
+
+// Largest difference of two computations of one score: each is an f32 sum of head_dim products, in
+// any order, so each is off by at most head_dim rounding units (2^-24) of the sum of |q k|.
+inline float ScoreTolerance(const float* q, const KvCase& kv) {
+  float largest = 0.0f;
+  for (size_t t = 0; t < kv.slots(); ++t) {
+    float sum = 0.0f;
+    for (size_t c = 0; c < kv.head_dim(); ++c) sum += std::abs(q[c] * kv.Key(t, c));
+    largest = std::max(largest, sum);
+  }
+  return 2.0f * float(kv.head_dim()) * 0x1p-24f * largest;
+}
+
+// Compares what attention means: the state's logarithm m + log d and its output o / d.
+// With scores off by e, a weight is off by the factor exp(+-e), by 4e-7 from the exponential, and a
+// sum over `tokens` by `tokens` rounding units; numerator and denominator both, and the result is
+// at most the largest |v|.
+inline void ExpectSameAttention(StateCase& actual, StateCase& expected, const float* q,
+                                const KvCase& kv) {
+  float largest_v = 0.0f;
+  for (size_t t = 0; t < kv.slots(); ++t) {
+    for (size_t c = 0; c < kv.head_dim(); ++c)
+      largest_v = std::max(largest_v, std::abs(kv.Value(t, c)));
+  }
+  const size_t head_dim = kv.head_dim();
+  for (size_t r = 0; r < expected.rows; ++r) {
+    if (expected.d[r] == 0.0f) {
+      EXPECT_EQ(actual.d[r], 0.0f) << "row " << r;
+      EXPECT_EQ(actual.m[r], -std::numeric_limits<float>::infinity()) << "row " << r;
+      for (size_t c = 0; c < head_dim; ++c)
+        ASSERT_EQ(actual.o[r * head_dim + c], 0.0f) << "row " << r;
+      continue;
+    }
+    const float score = ScoreTolerance(q + r * head_dim, kv);
+    const float weight = std::expm1(score) + 4e-7f + float(kv.slots()) * 0x1p-24f;
+    ASSERT_NEAR(actual.m[r], expected.m[r], score) << "row " << r;
+    const float lse = expected.m[r] + std::log(expected.d[r]);
+    ASSERT_NEAR(actual.m[r] + std::log(actual.d[r]), lse, score + weight + std::abs(lse) * 0x1p-22f)
+        << "row " << r;
+    for (size_t c = 0; c < head_dim; ++c) {
+      ASSERT_NEAR(actual.o[r * head_dim + c] / actual.d[r],
+                  expected.o[r * head_dim + c] / expected.d[r], 2.0f * weight * largest_v)
+          << "row " << r << " channel " << c;
+    }
+  }
+}
+
+// A level that this CPU lacks is skipped visibly.
+#define QEVICT_SKIP_WITHOUT(variant) \
+  if (!CpuSupports((variant).isa)) GTEST_SKIP() << "this CPU has no " << (variant).name
+
+template <typename Variant>
+std::string VariantName(const ::testing::TestParamInfo<Variant>& tested) {
+  return tested.param.name;
+}
+
+}  // namespace qevict
