@@ -50,20 +50,24 @@ def prepare_metadata_for_build_wheel(folder, config_settings=None):
         metadata.write("Metadata-Version: 2.1\nName: llama_cpp_python\nVersion: $version\n")
     return name
 PYTHON
-  PYTHONPATH=$work/backend python3 -m pip download --no-deps --no-build-isolation --no-binary :all: \
-    --dest "$1" "$package==$version" >&2 ||
-    die "cannot fetch $package $version (77 MB) with pip; check that this machine has a network and space in $1"
+  local pip=(env PYTHONPATH="$work/backend" python3 -m pip download --no-deps --no-build-isolation --no-binary :all:
+             --dest "$partial" "$package==$version")
+  if [ -t 2 ]; then "${pip[@]}" >&2 && return; else
+    "${pip[@]}" > "$work/fetch.log" 2>&1 && return
+    grep '^ERROR' "$work/fetch.log" >&2 || true
+  fi
+  die "cannot fetch $package $version (77 MB) with pip; check that this machine has a network and room in $cache"
 }
 
 obtain() {
-  local cache=${QEVICT_CACHE:-${XDG_CACHE_HOME:-${HOME:?set HOME or QEVICT_CACHE}/.cache}/qevict}/downloads partial
+  cache=${QEVICT_CACHE:-${XDG_CACHE_HOME:-${HOME:?set HOME or QEVICT_CACHE}/.cache}/qevict}/downloads
   mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ] ||
     die "cannot write to $cache; set QEVICT_CACHE to a folder that you can write to"
   if ! { [ -e "$cache/$archive" ] && echo "$sha256  $cache/$archive" | sha256sum --check --status; }; then
     echo "fetching $package $version (77 MB)" >&2
     partial=$(mktemp -d "$cache/partial.XXXXXX")
     trap 'rm -rf "$partial"' EXIT
-    fetch "$partial"
+    fetch
     echo "$sha256  $partial/$archive" | sha256sum --check --status ||
       die "the fetched $archive does not have the expected sha256; nothing of it was kept"
     mv "$partial/$archive" "$cache/$archive"
@@ -85,7 +89,7 @@ run() {
 for tool in cmake ninja c++; do
   command -v $tool > /dev/null || die "$tool is missing; scripts/install-packages.sh installs what is needed"
 done
-[ -d "$work/source" ] || (obtain)
+[ -d "$work/source" ] || (obtain)  # a subshell: its trap and variables end with it
 echo "building ggml and libllama ($package $version) for $cpu: once, a few minutes" >&2
 # The commit is named so that the build does not take the one of an enclosing git repository.
 run configure cmake -S "$recipe" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$prefix" \

@@ -36,7 +36,7 @@ THIRD_PARTY = {
     "CLI": ("tools",),
 }
 LLAMA_HEADER = re.compile(r"^(ggml.*|gguf|llama.*)\.h$")
-LLAMA_FOLDERS = ("src/model/", "tests/model/", "bench/e2e/")
+LLAMA_FOLDERS = ("src/model/", "tests/model/", "tests/support/", "bench/e2e/")
 
 # Files that may be longer than 500 lines, each with its reason.
 LINE_LIMIT = 500
