@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <string>
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
@@ -13,6 +15,14 @@ namespace qevict {
 namespace {
 
 constexpr std::array kIsas = {Isa::kAvx512, Isa::kAvx2, Isa::kNeon, Isa::kScalar};
+
+#if defined(__x86_64__)
+// clang 14, which lints this file, does not know "f16c" as a name for __builtin_cpu_supports.
+bool HasF16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
 
 }  // namespace
 
@@ -33,9 +43,8 @@ std::string_view IsaName(Isa isa) {
 bool CpuSupports(Isa isa) {
   if (isa == Isa::kScalar) return true;
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi") &&
-                    __builtin_cpu_supports("bmi2");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c() &&
+                    __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
   if (isa == Isa::kAvx2) return avx2;
   if (isa == Isa::kAvx512) {
     return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
