@@ -115,8 +115,11 @@ Status DownloadWheel(const WheelRequest& request, const DownloadProgressFn& prog
   }
   if (!pip) return tl::unexpected(pip.error());
   std::optional<ChildExit> exit;
+  uint64_t most_bytes =
+      0;  // pip removes its temporary file while it still works: progress must not fall back
   while (!(exit = pip->Poll())) {
-    QEVICT_RETURN_IF_ERROR(progress(BytesBelow(temporary)));
+    most_bytes = std::max(most_bytes, BytesBelow(temporary));
+    QEVICT_RETURN_IF_ERROR(progress(most_bytes));
     std::this_thread::sleep_for(kPollInterval);
   }
   fs::remove_all(temporary, error);

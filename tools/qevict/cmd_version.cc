@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "core/isa.h"
+#include "qevict/version.h"
 #include "tools/qevict/command.h"
 #include "tools/qevict/json_output.h"
 
@@ -10,9 +11,9 @@ namespace {
 Result<ExitStatus> PrintVersion(OutputFormat format) {
   QEVICT_ASSIGN_OR_RETURN(const Isa isa, SelectIsa());
   if (format == OutputFormat::kJson) {
-    PrintJson({{"version", QEVICT_VERSION}, {"isa", IsaName(isa)}});
+    PrintJson({{"version", Version()}, {"isa", IsaName(isa)}});
   } else {
-    fmt::print("qevict {}\nisa     {}\n", QEVICT_VERSION, IsaName(isa));
+    fmt::print("qevict {}\nisa     {}\n", Version(), IsaName(isa));
   }
   return ExitStatus::kOk;
 }

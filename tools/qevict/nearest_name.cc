@@ -29,7 +29,9 @@ std::string NearestName(std::string_view name, std::span<const std::string> cand
   // A third of the letters may be wrong: "--theads" finds "--threads", "--foo" finds nothing.
   size_t fewest = std::max<size_t>(2, name.size() / 3 + 1);
   for (const std::string& candidate : candidates) {
-    const size_t edits = Edits(name, candidate);
+    // "gemma" means gemma3-270m, though six letters are missing.
+    const bool begins = name.size() >= 3 && candidate.starts_with(name);
+    const size_t edits = begins ? 1 : Edits(name, candidate);
     if (edits < fewest) {
       fewest = edits;
       nearest = candidate;
