@@ -14,6 +14,8 @@ namespace {
 constexpr uint32_t kMaxThreads = 256;
 constexpr uint32_t kMaxPrefillChunk = 4096;
 
+static_assert(kMaxSupportedHeadDim == kMaxHeadDim, "the model accepts what the kernels can attend");
+
 KvShape ShapeOf(const Hyperparameters& h) {
   return {.layers = h.layers,
           .kv_heads = h.kv_heads,

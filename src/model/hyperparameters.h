@@ -49,7 +49,7 @@ struct Hyperparameters {
   uint64_t kv_bytes_per_token() const { return 4ull * layers * kv_heads * head_dim; }
 };
 
-inline constexpr uint32_t kMaxHeadDim = 256;  // and every head_dim is a multiple of 16
+inline constexpr uint32_t kMaxSupportedHeadDim = 256;  // and every head_dim is a multiple of 16
 inline constexpr uint32_t kMaxGroup = 128;
 
 // Keys and defaults are libllama's. Errors: kUnsupported (names the architecture or feature),
