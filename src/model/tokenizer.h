@@ -11,6 +11,7 @@
 #include "qevict/status.h"
 
 struct llama_model;
+struct llama_vocab;
 
 namespace qevict {
 
@@ -27,24 +28,38 @@ enum class Bos {
 // Thread-safe after construction: all members are const.
 class Tokenizer {
  public:
-  // Loads only the vocabulary. Errors: kNotFound, kBadFile.
+  // Loads only the vocabulary, of any kind that libllama reads. Errors: kNotFound, kIo (no
+  // permission), kBadFile, kUnsupported (a model without a vocabulary).
   static Result<std::unique_ptr<Tokenizer>> Load(const std::string& gguf_path);
   ~Tokenizer();
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Error kInvalidArgument: the text is not valid UTF-8 (the message names the byte offset).
+  // Never adds an end-of-sequence token. Tokens that the vocabulary declares as user-defined (not
+  // control) are found under kPlain too: to the model they are ordinary words.
+  // Error kInvalidArgument: the text is not valid UTF-8 (the message names the byte offset) or
+  // longer than kMaxTextBytes.
   Result<std::vector<Token>> Encode(std::string_view text, SpecialText special, Bos bos) const;
-  // The bytes of a token; may be a part of a UTF-8 character. Control tokens give an empty string.
+  static constexpr size_t kMaxTextBytes = size_t{1} << 30;
+
+  // The bytes of a token; may be a part of a UTF-8 character. Control tokens, and ids outside the
+  // vocabulary, give an empty string.
   std::string Piece(Token token) const;
+  // All pieces, without the space that SentencePiece vocabularies put before a text, so that
+  // Decode(Encode(text, kPlain, kNever)) == text unless the vocabulary normalises text (T5, BERT).
   std::string Decode(std::span<const Token> tokens) const;
   bool IsEndOfGeneration(Token token) const;  // EOS, EOT and other tokens that end an answer
   size_t vocab_size() const { return vocab_size_; }
 
   const llama_model* llama() const { return model_; }  // for sampler and chat template
+  const llama_vocab* vocab() const { return vocab_; }
 
  private:
   explicit Tokenizer(llama_model* model);
   llama_model* model_;
+  const llama_vocab* vocab_;
   size_t vocab_size_;
+  bool prefixes_space_ = false;  // Encode("x") begins with a space
 };
 
 }  // namespace qevict
