@@ -123,6 +123,8 @@ Status DownloadWheel(const WheelRequest& request, const DownloadProgressFn& prog
     std::this_thread::sleep_for(kPollInterval);
   }
   fs::remove_all(temporary, error);
+  // Ctrl-C reaches pip too; whoever asked to stop must not be told that pip failed.
+  QEVICT_RETURN_IF_ERROR(progress(most_bytes));
   if (exit->exit_code != 0) return Diagnose(request, ReadLines(log));
   return {};
 }
