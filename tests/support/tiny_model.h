@@ -47,8 +47,8 @@ struct TinyModelConfig {
   float final_softcap = 0.0f;  // gemma3
   uint64_t seed = 1;
   // For files that are wrong on purpose; both may be empty.
-  std::function<void(gguf_context*)> edit_metadata;
-  std::function<void(std::vector<TinyTensor>&)> edit_tensors;
+  std::function<void(gguf_context*)> edit_metadata = {};
+  std::function<void(std::vector<TinyTensor>&)> edit_tensors = {};
 
   uint32_t heads() const { return kv_heads * group; }
   uint32_t embedding_length() const {
