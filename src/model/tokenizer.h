@@ -28,8 +28,9 @@ enum class Bos {
 // Thread-safe after construction: all members are const.
 class Tokenizer {
  public:
-  // Loads only the vocabulary, of any kind that libllama reads. Errors: kNotFound, kIo (no
-  // permission), kBadFile, kUnsupported (a model without a vocabulary).
+  // Loads only the vocabulary: SentencePiece or byte-level BPE, the kinds of the model families
+  // that qevict runs. Errors: kNotFound, kIo (no permission), kBadFile, kUnsupported (another
+  // kind).
   static Result<std::unique_ptr<Tokenizer>> Load(const std::string& gguf_path);
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
@@ -46,7 +47,7 @@ class Tokenizer {
   // vocabulary, give an empty string.
   std::string Piece(Token token) const;
   // All pieces, without the space that SentencePiece vocabularies put before a text, so that
-  // Decode(Encode(text, kPlain, kNever)) == text unless the vocabulary normalises text (T5, BERT).
+  // Decode(Encode(text, kPlain, kNever)) == text.
   std::string Decode(std::span<const Token> tokens) const;
   bool IsEndOfGeneration(Token token) const;  // EOS, EOT and other tokens that end an answer
   size_t vocab_size() const { return vocab_size_; }
