@@ -12,7 +12,9 @@
 
 #include "core/utf8.h"
 #include "model/ggml_log.h"
+#include "model/gguf_file.h"
 #include "model/text_parts.h"
+#include "model/validate_tokenizer.h"
 
 namespace qevict {
 namespace {
@@ -57,6 +59,11 @@ void Tokenize(const llama_vocab* vocab, std::string_view text, SpecialText speci
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& gguf_path) {
   RouteGgmlLog();
   QEVICT_RETURN_IF_ERROR(CheckReadable(gguf_path));
+  {
+    // libllama asserts on some damaged files, which would end the process.
+    QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(gguf_path));
+    QEVICT_RETURN_IF_ERROR(ValidateTokenizer(*file));
+  }
   llama_model_params params = llama_model_default_params();
   params.vocab_only = true;
   TakeGgmlError();  // of an earlier call
