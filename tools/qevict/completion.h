@@ -1,0 +1,48 @@
+// Shell completion scripts, generated from the tree of commands and flags, so that they never lag
+// behind it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <deque>
+#include <string>
+#include <vector>
+
+namespace qevict::cli {
+
+enum class ValueKind { kNone, kOther, kChoice, kFile, kModel, kModelName };  // kModel: a file too
+
+// What a flag or positional argument takes. The kind comes from its type name in the help: FILE,
+// MODEL (a file or a known name), NAME (a known name), {a,b} (one of these).
+struct CompletionValue {
+  ValueKind kind = ValueKind::kNone;
+  std::vector<std::string> words;  // what may be completed besides files
+};
+struct CompletionFlag {
+  std::vector<std::string> names;  // "--model", "-m"
+  std::string description;
+  CompletionValue value;
+};
+struct CompletionCommand {
+  std::string path;  // "" for the program itself, "/models/fetch" for a nested command
+  std::string name, description;
+  std::vector<CompletionFlag> flags;
+  std::vector<const CompletionCommand*> children;
+  CompletionValue positional;
+};
+
+// Parents before children; the first one is the program. Hidden commands and flags are left out.
+class CompletionTree {
+ public:
+  explicit CompletionTree(const CLI::App& app);
+  const std::deque<CompletionCommand>& commands() const { return commands_; }
+
+ private:
+  const CompletionCommand* Add(const CLI::App& app, const std::string& path);
+  std::deque<CompletionCommand> commands_;
+};
+
+std::string BashCompletion(const CompletionTree& tree);
+std::string ZshCompletion(const CompletionTree& tree);
+std::string FishCompletion(const CompletionTree& tree);
+
+}  // namespace qevict::cli
