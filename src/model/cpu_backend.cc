@@ -1,24 +1,38 @@
 #include "model/cpu_backend.h"
 
+#include <dlfcn.h>
 #include <ggml.h>
 
+#include <filesystem>
 #include <mutex>
 
 namespace qevict {
 
+void LoadGgmlBackends() {
+  static std::once_flag loaded;
+  std::call_once(loaded, [] {
+    if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) != nullptr) return;  // linked in
+    // ggml left to itself would also load what lies in the current folder.
+    Dl_info library;
+    if (dladdr(reinterpret_cast<const void*>(&ggml_backend_load_all_from_path), &library) == 0) {
+      return;
+    }
+    const auto folder = std::filesystem::path(library.dli_fname).parent_path();
+    ggml_backend_load_all_from_path(folder.c_str());
+  });
+}
+
 void GgmlDeleter::operator()(ggml_context* context) const { ggml_free(context); }
 
 Result<CpuBackend> CpuBackend::Create(uint32_t threads) {
-  static std::once_flag loaded;  // shared backends are looked for once per process; with a static
-                                 // ggml this finds nothing new
-  std::call_once(loaded, ggml_backend_load_all);
+  LoadGgmlBackends();
   CpuBackend cpu;
   cpu.device_ = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
   cpu.backend_.reset(cpu.device_ == nullptr ? nullptr
                                             : ggml_backend_dev_init(cpu.device_, nullptr));
   if (cpu.backend_ == nullptr) {
     return Fail(ErrorCode::kInternal,
-                "ggml has no CPU backend; its shared libraries must lie beside the program");
+                "ggml has no CPU backend; its shared libraries must lie in one folder");
   }
   ggml_backend_reg_t registry = ggml_backend_dev_backend_reg(cpu.device_);
   const auto address = [registry](const char* name) {

@@ -20,9 +20,13 @@ using BackendPtr = std::unique_ptr<ggml_backend, GgmlDeleter>;
 using BackendBufferPtr = std::unique_ptr<ggml_backend_buffer, GgmlDeleter>;
 using GgmlContextPtr = std::unique_ptr<ggml_context, GgmlDeleter>;
 
+// Loads ggml's backends, where they are shared libraries, from the folder of ggml's own library.
+// Once per process; CpuBackend::Create does it, and who calls libllama before must.
+void LoadGgmlBackends();
+
 class CpuBackend {
  public:
-  // Error kInternal: no CPU backend is linked or found beside the program.
+  // Error kInternal: no CPU backend is linked in or lies beside ggml's library.
   static Result<CpuBackend> Create(uint32_t threads);
 
   ggml_backend_t backend() const { return backend_.get(); }
