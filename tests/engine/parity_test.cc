@@ -1,0 +1,84 @@
+// The engine's logits are libllama's, for every family, head size and weight type, on tiny random
+// models.
+#include "support/parity.h"
+
+#include <gtest/gtest.h>
+
+#include "support/tiny_model.h"
+
+namespace qevict::test {
+namespace {
+
+void ExpectParity(const TinyModelConfig& config, std::initializer_list<uint32_t> prompts,
+                  uint32_t decode_steps) {
+  const TinyModelFile tiny(config);
+  auto pair = ParityPair::Load(tiny.path(), config.context);
+  ASSERT_TRUE(pair) << pair.error().message;
+  for (uint32_t length : prompts) {
+    SCOPED_TRACE(testing::Message() << "prompt of " << length);
+    const auto result = pair->Compare(RandomTokens(config, length, /*seed=*/length), decode_steps);
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_EQ(result->failure, "");
+    EXPECT_EQ(result->rows, decode_steps + 1);
+    EXPECT_LE(result->ties, result->rows / 8);
+  }
+}
+
+using FamilyAndHeadDim = std::tuple<size_t, uint32_t>;
+class FamilyParityTest : public ::testing::TestWithParam<FamilyAndHeadDim> {};
+
+TEST_P(FamilyParityTest, LogitsAreLibllamas) {
+  const auto [family, head_dim] = GetParam();
+  ExpectParity(TinyFamilies(head_dim)[family].config, {1, 7, 512, 2000}, /*decode_steps=*/64);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, FamilyParityTest,
+                         ::testing::Combine(::testing::Range<size_t>(0, TinyFamilies(64).size()),
+                                            ::testing::Values(64, 80, 96, 128, 256)),
+                         [](const auto& test) {
+                           const auto [family, head_dim] = test.param;
+                           return TinyFamilies(head_dim)[family].name + "_" +
+                                  std::to_string(head_dim);
+                         });
+
+class TypeParityTest : public ::testing::TestWithParam<ggml_type> {};
+
+TEST_P(TypeParityTest, LogitsAreLibllamas) {
+  TinyModelConfig config;
+  config.type = GetParam();
+  ExpectParity(config, {1, 7, 200}, /*decode_steps=*/16);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, TypeParityTest,
+                         ::testing::Values(GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16,
+                                           GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0,
+                                           GGML_TYPE_Q5_1, GGML_TYPE_Q8_0, GGML_TYPE_Q2_K,
+                                           GGML_TYPE_Q3_K, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K,
+                                           GGML_TYPE_Q6_K, GGML_TYPE_IQ2_XXS, GGML_TYPE_IQ3_XXS,
+                                           GGML_TYPE_IQ4_NL, GGML_TYPE_IQ4_XS, GGML_TYPE_TQ2_0,
+                                           GGML_TYPE_MXFP4),
+                         [](const auto& test) { return std::string(ggml_type_name(test.param)); });
+
+TEST(ShapeParityTest, ManyQueryHeadsForOneKvHeadAgree) {
+  TinyModelConfig config;
+  config.kv_heads = 1;
+  config.group = 24;
+  ExpectParity(config, {7, 300}, 8);
+}
+
+TEST(ShapeParityTest, OneQueryHeadForEachKvHeadAgrees) {
+  TinyModelConfig config;
+  config.kv_heads = 5;
+  config.group = 1;
+  ExpectParity(config, {7, 300}, 8);
+}
+
+TEST(ShapeParityTest, GemmaWithEveryLayerSlidingAgrees) {
+  TinyModelConfig config = TinyFamilies(64).back().config;
+  ASSERT_EQ(config.family, Family::kGemma3);
+  config.layers = 3;  // the first global one would be the sixth
+  ExpectParity(config, {1, 33, 600}, 40);
+}
+
+}  // namespace
+}  // namespace qevict::test

@@ -1,0 +1,117 @@
+// The engine's logits, greedy tokens and perplexity are libllama's on real models.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "support/parity.h"
+#include "support/random.h"
+#include "support/real_model.h"
+
+namespace qevict::test {
+namespace {
+
+constexpr char kWikitext[] = "../shared/data/ppl/wikitext2_wiki.test.raw";
+
+// Text that a language model finds plausible, of any length, without a file.
+std::string Story(size_t bytes) {
+  constexpr const char* kNames[] = {"Ada",  "Bruno", "Clara", "Deniz",
+                                    "Elif", "Farid", "Greta", "Hugo"};
+  constexpr const char* kPlaces[] = {"Lisbon", "Trieste", "Aleppo", "Bergen",
+                                     "Goa",    "Cadiz",   "Riga",   "Kyoto"};
+  constexpr const char* kGoods[] = {"salt",   "tea",  "amber",  "paper",
+                                    "indigo", "wool", "copper", "pepper"};
+  Random random(11);
+  std::string text = "The ledger of the harbour office begins here.\n";
+  while (text.size() < bytes) {
+    text += fmt::format(
+        "In the year {}, {} sailed to {} with {} chests of {}, and {} wrote down the price. ",
+        1600 + random.Below(200), kNames[random.Below(8)], kPlaces[random.Below(8)],
+        2 + random.Below(40), kGoods[random.Below(8)], kNames[random.Below(8)]);
+    if (random.Below(5) == 0) text += "\n\n";
+  }
+  return text;
+}
+
+class RealParityTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(RealParityTest, LogitsAndGreedyTokensAreLibllamas) {
+  const std::string path = RealModel(GetParam());
+  QEVICT_NEED_MODEL(path);
+  auto pair = ParityPair::Load(path, /*context_tokens=*/2304);
+  ASSERT_TRUE(pair) << pair.error().message;
+  const std::vector<Token> text = pair->reference().Tokenize(Story(12000));
+  ASSERT_GE(text.size(), 2000u);
+  for (const auto& [length, steps] :
+       std::vector<std::pair<size_t, uint32_t>>{{1, 64}, {7, 64}, {512, 128}, {2000, 64}}) {
+    const auto result = pair->Compare(std::span(text).first(length), steps);
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_EQ(result->failure, "");
+    fmt::print("{}: {} tokens then {} steps: worst cosine {:.7f}, {} ties\n", GetParam(), length,
+               steps, result->worst_cosine, result->ties);
+    EXPECT_LE(result->ties, 3u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, RealParityTest, ::testing::Values(kSmolLm2, kQwenHalfB), [](const auto& test) {
+      return std::string(test.param).substr(0, std::string(test.param).find_first_of("-."));
+    });
+
+// Sum of -log p(token) over the second half of a chunk, as llama.cpp's perplexity tool scores it.
+double ScoreSecondHalf(std::span<const float> logits, std::span<const Token> chunk, size_t vocab) {
+  double sum = 0.0;
+  for (size_t t = chunk.size() / 2; t + 1 < chunk.size(); ++t) {
+    const std::span<const float> row = logits.subspan(t * vocab, vocab);
+    const float largest = *std::max_element(row.begin(), row.end());
+    double total = 0.0;
+    for (float v : row) total += std::exp(double(v) - largest);
+    sum += std::log(total) + largest - row[size_t(chunk[t + 1])];
+  }
+  return sum;
+}
+
+TEST(PerplexityParityTest, WikitextOfSmolLmIsWithinATenthOfAPercentOfLibllamas) {
+  const std::string path = RealModel(kSmolLm2);
+  QEVICT_NEED_MODEL(path);
+  if (!std::filesystem::exists(kWikitext)) GTEST_SKIP() << kWikitext << " is not there";
+  constexpr size_t kContext = 512, kChunks = 16;
+  std::string text(100'000, '\0');
+  std::ifstream(kWikitext, std::ios::binary).read(text.data(), std::streamsize(text.size()));
+
+  auto pair = ParityPair::Load(path, kContext);
+  ASSERT_TRUE(pair) << pair.error().message;
+  const std::vector<Token> tokens = pair->reference().Tokenize(text);
+  ASSERT_GE(tokens.size(), kContext * kChunks);
+  const size_t vocab = pair->reference().vocab_size();
+  double ours = 0.0, theirs = 0.0;
+  for (size_t c = 0; c < kChunks; ++c) {
+    const std::span<const Token> chunk = std::span(tokens).subspan(c * kContext, kContext);
+    const auto sequence = pair->engine().NewSequence(kContext).value();
+    std::vector<float> logits;
+    BatchItem item{.sequence = sequence.get(),
+                   .tokens = chunk,
+                   .logits = LogitRows::kAll,
+                   .logits_out = &logits};
+    const Status status = pair->engine().Run({&item, 1}, {});
+    ASSERT_TRUE(status) << status.error().message;
+    ours += ScoreSecondHalf(logits, chunk, vocab);
+    pair->reference().Clear();
+    const auto reference = pair->reference().Decode(chunk, ReferenceRows::kAll);
+    ASSERT_TRUE(reference) << reference.error().message;
+    theirs += ScoreSecondHalf(*reference, chunk, vocab);
+  }
+  const double scored = double(kChunks * (kContext / 2 - 1));
+  const double our_perplexity = std::exp(ours / scored),
+               their_perplexity = std::exp(theirs / scored);
+  fmt::print("perplexity {:.4f}, libllama's {:.4f}\n", our_perplexity, their_perplexity);
+  EXPECT_LT(
+      our_perplexity,
+      30.0);  // about 20; a broken tokenization of both sides would agree at a much larger value
+  EXPECT_NEAR(our_perplexity / their_perplexity, 1.0, 1e-3);
+}
+
+}  // namespace
+}  // namespace qevict::test
