@@ -35,7 +35,7 @@ THIRD_PARTY = {
     "nlohmann": ENGINE,
     "CLI": ("tools",),
 }
-LLAMA_HEADER = re.compile(r"^(ggml.*|gguf|llama.*)\.h$")
+LLAMA_HEADER = re.compile(r"^(ggml(-[\w-]+)?|gguf|llama(-[\w-]+)?)\.h$")  # ours have underscores
 LLAMA_FOLDERS = ("src/model/", "tests/model/", "tests/support/", "bench/e2e/")
 
 # Files that may be longer than 500 lines, each with its reason.
