@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -53,16 +54,21 @@ Status CheckSpecialIds(const GgufFile& file, size_t tokens) {
   return {};
 }
 
+// The byte that a token such as "<0x0A>" spells; upper-case digits only, as libllama looks them up.
+std::optional<unsigned> NamedByte(std::string_view token) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  const size_t high = kDigits.find(token[3]), low = kDigits.find(token[4]);
+  if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
+  return static_cast<unsigned>(high * 16 + low);
+}
+
 // Without them libllama throws in the middle of a text.
 Status CheckByteTokens(const GgufFile& file, const std::vector<std::string_view>& tokens) {
   bool spelt[256] = {true};  // no text holds a zero byte as a token of its own
   for (std::string_view token : tokens) {
     if (token.size() == 1) spelt[static_cast<unsigned char>(token[0])] = true;
-    unsigned byte = 0;
-    if (token.size() == 6 && token.starts_with("<0x") && token.ends_with(">") &&
-        std::sscanf(std::string(token.substr(3, 2)).c_str(), "%2X", &byte) == 1) {
-      spelt[byte] = true;
-    }
+    if (const std::optional<unsigned> byte = NamedByte(token)) spelt[*byte] = true;
   }
   for (unsigned byte = 0; byte < 256; ++byte) {
     if (!spelt[byte]) return Bad(file, fmt::format("it has no token for the byte 0x{:02X}", byte));

@@ -32,14 +32,15 @@ TEST_P(FamilyParityTest, LogitsAreLibllamas) {
   ExpectParity(TinyFamilies(head_dim)[family].config, {1, 7, 512, 2000}, /*decode_steps=*/64);
 }
 
+std::string FamilyTestName(const ::testing::TestParamInfo<FamilyAndHeadDim>& test) {
+  const auto [family, head_dim] = test.param;
+  return TinyFamilies(head_dim)[family].name + "_" + std::to_string(head_dim);
+}
+
 INSTANTIATE_TEST_SUITE_P(Tiny, FamilyParityTest,
                          ::testing::Combine(::testing::Range<size_t>(0, TinyFamilies(64).size()),
                                             ::testing::Values(64, 80, 96, 128, 256)),
-                         [](const auto& test) {
-                           const auto [family, head_dim] = test.param;
-                           return TinyFamilies(head_dim)[family].name + "_" +
-                                  std::to_string(head_dim);
-                         });
+                         FamilyTestName);
 
 class TypeParityTest : public ::testing::TestWithParam<ggml_type> {};
 

@@ -187,6 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadTokenizer{"MergeWithNothing", kBpe, "merge 0 ('th ')",
                      [](gguf_context* m) { SetStrings(m, "tokenizer.ggml.merges", {"th "}); }},
         BadTokenizer{"ByteMissing", kSpm, "byte 0x41", SetToken(3 + 0x41, "no byte")},
+        BadTokenizer{"ByteNamedByANegativeNumber", kSpm, "byte 0xFB", SetToken(3 + 0xfb, "<0x-5>")},
         BadTokenizer{"TokenThatGrows", kBpe, "token 300 is not byte-level",
                      SetToken(300, std::string(100000, '\x01'))}),
     [](const auto& test) { return std::string(test.param.name); });
