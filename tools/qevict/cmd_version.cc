@@ -1,27 +1,56 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/isa.h"
+#include "model/build_facts.h"
 #include "qevict/version.h"
 #include "tools/qevict/command.h"
+#include "tools/qevict/commit.h"
 #include "tools/qevict/json_output.h"
 
 namespace qevict::cli {
 namespace {
 
+#if defined(__clang__)
+constexpr char kCompiler[] = "clang " __clang_version__;
+#else
+constexpr char kCompiler[] = "gcc " __VERSION__;
+#endif
+
 Result<ExitStatus> PrintVersion(OutputFormat format) {
   QEVICT_ASSIGN_OR_RETURN(const Isa isa, SelectIsa());
+  std::vector<std::string_view> available;
+  for (const Isa level : SupportedIsas()) available.push_back(IsaName(level));
+  const BuildFacts facts = GgmlBuildFacts();
   if (format == OutputFormat::kJson) {
-    PrintJson({{"version", Version()}, {"isa", IsaName(isa)}});
-  } else {
-    fmt::print("qevict {}\nisa     {}\n", Version(), IsaName(isa));
+    PrintJson({{"version", Version()},
+               {"commit", BuildCommit()},
+               {"compiler", kCompiler},
+               {"isa", {{"used", IsaName(isa)}, {"available", available}}},
+               {"ggml",
+                {{"version", facts.ggml_version},
+                 {"commit", facts.ggml_commit},
+                 {"cpu", facts.ggml_cpu},
+                 {"features", facts.cpu_features}}},
+               {"llama", {{"version", facts.llama_version}}}});
+    return ExitStatus::kOk;
   }
+  fmt::print("qevict {} ({})\n", Version(), BuildCommit());
+  fmt::print("compiler   {}\n", kCompiler);
+  fmt::print("isa        {} (this CPU has: {})\n", IsaName(isa), fmt::join(available, ", "));
+  fmt::print("ggml       {} ({}), built for {}\n", facts.ggml_version, facts.ggml_commit,
+             facts.ggml_cpu == "native" ? "this machine" : "any CPU, level chosen at run time");
+  fmt::print("libllama   {}\n", facts.llama_version);
+  fmt::print("features   {}\n", facts.cpu_features);
   return ExitStatus::kOk;
 }
 
 }  // namespace
 
 void AddVersionCommand(CommandLine& line) {
-  line.Add({"version", "Print the version and what this build uses", "  qevict version --json"},
+  line.Add({"version", "Print the version and what this build uses",
+            "  qevict version --json\n"
+            "  QEVICT_ISA=scalar qevict version"},
            PrintVersion);
 }
 

@@ -1,0 +1,11 @@
+// The commit that this program was built from; commit.cmake writes it at every build.
+#pragma once
+
+#include <string_view>
+
+namespace qevict::cli {
+
+std::string_view
+BuildCommit();  // "0123abcd4567", with "-dirty" for local changes; "unknown" without git
+
+}  // namespace qevict::cli
