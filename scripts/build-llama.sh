@@ -26,13 +26,14 @@ esac
 # A build of another version, recipe or CPU is not taken for this one.
 id=$(echo "$sha256 ${flags[*]} $machine" | cat - "$recipe/CMakeLists.txt" | sha256sum | cut -c 1-12)
 stamp=$prefix/qevict-llama-$version-$cpu-$id
-work=$prefix.work/$id
+work=$prefix.work
 if [ -e "$stamp" ]; then exit 0; fi
 
 mkdir -p "$work" 2>/dev/null || die "cannot create $work; the build folder must be writable"
 exec 9> "$prefix.lock"
 flock -n 9 || { echo "waiting for another build of ggml and libllama" >&2; flock 9; }
 if [ -e "$stamp" ]; then exit 0; fi
+if [ "$(cat "$work/id" 2>/dev/null)" != "$id" ]; then rm -rf "$work"; mkdir "$work"; echo "$id" > "$work/id"; fi
 
 # pip is the client of the package registry, and it asks a source archive's own build tools for the metadata of what it
 # fetched. A backend that knows the two answers spares fetching and building those tools.
@@ -90,6 +91,7 @@ for tool in cmake ninja c++; do
   command -v $tool > /dev/null || die "$tool is missing; scripts/install-packages.sh installs what is needed"
 done
 [ -d "$work/source" ] || (obtain)  # a subshell: its trap and variables end with it
+export CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1  # where ccache is present, another checkout finds the same objects
 echo "building ggml and libllama ($package $version) for $cpu: once, a few minutes" >&2
 # The commit is named so that the build does not take the one of an enclosing git repository.
 run configure cmake -S "$recipe" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$prefix" \
