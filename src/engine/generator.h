@@ -1,4 +1,5 @@
-// Text out of a sequence: samples, stops, and hands out whole UTF-8 characters as they become complete.
+// Text out of a sequence: samples, stops, and hands out whole UTF-8 characters as they become
+// complete.
 #pragma once
 
 #include <functional>
@@ -12,12 +13,13 @@
 namespace qevict {
 
 enum class StopReason { kEndOfText, kMaxTokens, kStopString, kContextFull, kCancelled };
-std::string_view StopReasonName(StopReason reason);  // "stop", "length", "stop_string", "context", "cancelled"
+// "stop", "length", "stop_string", "context", "cancelled"
+std::string_view StopReasonName(StopReason reason);
 
 struct GenerateConfig {
-  uint32_t max_tokens = 512;              // 0: until the context is full
-  std::vector<std::string> stop_strings;  // none is ever part of the output
-  bool ignore_end_of_text = false;        // for benchmarks
+  uint32_t max_tokens = 512;                // 0: until the context is full
+  std::vector<std::string> stop_strings{};  // none is ever part of the output
+  bool ignore_end_of_text = false;          // for benchmarks
 };
 
 struct GenerateOutcome {
@@ -30,8 +32,12 @@ struct GenerateOutcome {
 // Called with pieces of text that are valid UTF-8 and contain no part of a stop string.
 using TextFn = std::function<void(std::string_view)>;
 
-// `logits` are those of the sequence's last token. On return the sequence holds every generated token but the last.
-Result<GenerateOutcome> Generate(Engine& engine, Sequence& sequence, Sampler& sampler, std::vector<float> logits,
-                                 const GenerateConfig& config, const TextFn& on_text, const CancelFn& cancel);
+// `logits` are those of the sequence's last token. A token is run only when another one is to
+// follow: on return the sequence holds all tokens of the outcome, or all but the last. Errors:
+// kInvalidArgument (an empty stop string, or one that is not valid UTF-8), and what Engine::Run
+// returns except kContextFull and kCancelled, which are reasons to stop.
+Result<GenerateOutcome> Generate(Engine& engine, Sequence& sequence, Sampler& sampler,
+                                 std::vector<float> logits, const GenerateConfig& config,
+                                 const TextFn& on_text, const CancelFn& cancel);
 
 }  // namespace qevict
