@@ -1,11 +1,246 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <sstream>
+
+#include "bench/e2e/comparison.h"
+#include "core/cpu_count.h"
+#include "core/isa.h"
+#include "engine/model_catalog.h"
+#include "model/hyperparameters.h"
+#include "model/tokenizer.h"
+#include "tools/qevict/bench_report.h"
 #include "tools/qevict/command.h"
+#include "tools/qevict/commit.h"
+#include "tools/qevict/interrupt.h"
+#include "tools/qevict/progress_line.h"
 
 namespace qevict::cli {
+namespace {
+
+constexpr char kWorkerCommand[] = "bench-worker";
+
+struct BenchOptions {
+  std::string model, against, file;
+  std::vector<uint32_t> contexts = {2048};
+  uint32_t decode_tokens = 64, threads = 0, repeat = 5, chunk = 0, peer_chunk = 0;
+};
+
+// A folder for the workers' logs that goes away with the run.
+class ScratchFolder {
+ public:
+  static Result<ScratchFolder> Create() {
+    std::error_code error;
+    std::string pattern =
+        (std::filesystem::temp_directory_path(error) / "qevict-bench-XXXXXX").string();
+    if (error || mkdtemp(pattern.data()) == nullptr) {
+      return Fail(ErrorCode::kIo, "no folder for temporary files can be made; set TMPDIR");
+    }
+    return ScratchFolder(pattern);
+  }
+  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  ScratchFolder& operator=(ScratchFolder&& other) = delete;
+  ~ScratchFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit ScratchFolder(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+// The same for every run: speed does not depend on the text, as long as no engine can guess it.
+std::vector<Token> BuiltInTokens(uint32_t vocab, uint32_t count) {
+  const uint32_t special =
+      vocab > 4096 ? 1024 : 0;  // control tokens come first in most vocabularies
+  const uint32_t range = std::min(vocab - special, 32768u);
+  std::vector<Token> tokens(count);
+  uint32_t state = 1;
+  for (Token& token : tokens) {
+    state = state * 1664525u + 1013904223u;  // Numerical Recipes' generator
+    token = Token(special + (state >> 8) % range);
+  }
+  return tokens;
+}
+
+Result<std::vector<Token>> FileTokens(const std::string& text_path, const std::string& model_path) {
+  std::ifstream file(text_path, std::ios::binary);
+  if (!file)
+    return Fail(ErrorCode::kNotFound,
+                fmt::format("'{}' cannot be read; -f takes a text file", text_path));
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  QEVICT_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(model_path));
+  return tokenizer->Encode(text, SpecialText::kPlain, Bos::kModelDefault);
+}
+
+struct BenchRun {
+  BenchSetting setting;
+  bench::ComparisonConfig config;  // all but the context and its tokens
+  uint32_t vocab = 0, context_train = 0;
+  std::vector<Token> text;  // of -f; empty without
+};
+
+Result<BenchRun> Prepare(const BenchOptions& options, const std::string& scratch_folder) {
+  BenchRun run;
+  QEVICT_ASSIGN_OR_RETURN(const std::string path, ResolveModel(options.model));
+  QEVICT_ASSIGN_OR_RETURN(const auto file, GgufFile::Open(path));
+  QEVICT_ASSIGN_OR_RETURN(const Hyperparameters shape, ReadHyperparameters(*file));
+  QEVICT_ASSIGN_OR_RETURN(const Isa isa, SelectIsa());
+  run.vocab = shape.vocab;
+  run.context_train = shape.context_train;
+  const uint32_t threads = options.threads == 0 ? UsableCores() : options.threads;
+  run.setting = {.model = std::filesystem::path(path).filename().string(),
+                 .peer = options.against,
+                 .cpu = CpuName(),
+                 .commit = std::string(BuildCommit()),
+                 .isa = std::string(IsaName(isa)),
+                 .threads = threads,
+                 .decode_tokens = options.decode_tokens,
+                 .repeat = options.repeat};
+  run.config.worker_command = {"/proc/self/exe", kWorkerCommand};
+  run.config.scratch_folder = scratch_folder;
+  run.config.model_path = path;
+  run.config.peer = options.against;
+  run.config.decode_tokens = options.decode_tokens;
+  run.config.repeat = options.repeat;
+  run.config.threads = threads;
+  run.config.chunk_tokens = options.chunk;
+  run.config.peer_chunk_tokens = options.peer_chunk;
+  // A sliding-window layer has forgotten what going back would need.
+  run.config.decode_end =
+      shape.swa_window == 0 ? bench::DecodeEnd::kRewind : bench::DecodeEnd::kStay;
+  if (!options.file.empty()) {
+    QEVICT_ASSIGN_OR_RETURN(run.text, FileTokens(options.file, path));
+  }
+  return run;
+}
+
+Status SetContext(BenchRun& run, uint32_t context) {
+  run.config.context = context;
+  const uint64_t needed = run.config.CapacityTokens();
+  if (needed > run.context_train) {
+    return Fail(
+        ErrorCode::kContextFull,
+        fmt::format("--context {} needs {} tokens with what is decoded behind it, and the model "
+                    "has room for {}; use at most --context {}",
+                    context, needed, run.context_train,
+                    run.context_train - std::min<uint64_t>(run.context_train, needed - context)));
+  }
+  if (run.text.empty()) {
+    run.config.tokens = BuiltInTokens(run.vocab, uint32_t(needed));
+    return {};
+  }
+  if (run.text.size() < needed) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the text of -f has {} tokens, and --context {} needs {}; give a longer text",
+                    run.text.size(), context, needed));
+  }
+  run.config.tokens.assign(run.text.begin(), run.text.begin() + ptrdiff_t(needed));
+  return {};
+}
+
+Result<ExitStatus> Bench(const BenchOptions& options, OutputFormat format) {
+  CatchInterrupts();
+  QEVICT_ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Create());
+  QEVICT_ASSIGN_OR_RETURN(BenchRun run, Prepare(options, scratch.path()));
+  for (const uint32_t context : options.contexts) QEVICT_RETURN_IF_ERROR(SetContext(run, context));
+
+  ProgressLine line(ProgressLine::StyleOfStderr());
+  Json results = Json::array();
+  for (const uint32_t context : options.contexts) {
+    QEVICT_RETURN_IF_ERROR(SetContext(run, context));
+    const auto on_turn = [&](uint32_t turn, uint32_t turns, const std::string& what) {
+      line.Update(fmt::format("context {}", context), double(turn - 1) / double(turns), what);
+    };
+    const auto comparison = bench::RunComparison(run.config, on_turn, Interrupted);
+    line.Finish();
+    if (!comparison) return tl::unexpected(comparison.error());
+    if (format == OutputFormat::kJson) {
+      results.push_back(BenchJson(run.setting, context, *comparison));
+    } else {
+      fmt::print("{}\n", BenchText(run.setting, context, *comparison));
+      std::fflush(stdout);  // contexts take minutes: each is shown when it is there
+    }
+  }
+  if (format == OutputFormat::kJson)
+    PrintJson(results.size() == 1 ? results.front() : Json{{"results", results}});
+  return ExitStatus::kOk;
+}
+
+void AddFlags(CLI::App& command, BenchOptions& options) {
+  const std::vector<std::string> peers(std::begin(bench::kPeers), std::end(bench::kPeers));
+  command.add_option("-m,--model", options.model, "A GGUF file, or a name from `qevict models`")
+      ->required()
+      ->type_name("MODEL");
+  command
+      .add_option("-c,--context", options.contexts,
+                  "Tokens in front of the decoded ones; several with commas")
+      ->delimiter(',')
+      ->check(CLI::Range(0u, 1u << 20))
+      ->type_name("N,...")
+      ->capture_default_str();
+  command.add_option("--against", options.against, "Compare with another engine on the same file")
+      ->check(CLI::IsMember(peers));
+  command.add_option("-n,--decode", options.decode_tokens, "Tokens per decode block")
+      ->check(CLI::Range(1u, 65536u))
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      .add_option("-t,--threads", options.threads,
+                  "Threads of each engine; 0: one per physical core")
+      ->check(CLI::Range(0u, 512u))
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_option("--repeat", options.repeat, "Rounds; a prompt above 8192 tokens is read once")
+      ->check(CLI::Range(1u, 1000u))
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_option("-f,--file", options.file, "Text to run instead of a fixed token sequence")
+      ->type_name("FILE");
+  command
+      .add_option("--chunk", options.chunk, "Tokens per prefill step; 0: the engine's own choice")
+      ->check(CLI::Range(0u, 4096u))
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      .add_option("--peer-chunk", options.peer_chunk,
+                  "The same for the other engine (llama.cpp: n_ubatch)")
+      ->check(CLI::Range(0u, 16384u))
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+}  // namespace
 
 void AddBenchCommand(CommandLine& line) {
-  line.Add({"bench", "not built yet", ""}, [](OutputFormat) -> Result<ExitStatus> {
-    return Fail(ErrorCode::kUnsupported, "'bench' is not built yet");
-  });
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* command =
+      line.Add({"bench", "Measure speed and memory, alone or against another engine",
+                "  qevict bench -m smollm2 --context 0,2048\n"
+                "  qevict bench --against llama.cpp -m qwen2.5-coder-0.5b --context 16384 --json"},
+               [options](OutputFormat format) { return Bench(*options, format); });
+  AddFlags(*command, *options);
+
+  CLI::App* worker = line.Add({kWorkerCommand, "A process of `qevict bench`", ""},
+                              [](OutputFormat) -> Result<ExitStatus> {
+                                QEVICT_RETURN_IF_ERROR(bench::RunWorker());
+                                return ExitStatus::kOk;
+                              });
+  worker->group("");  // hidden
 }
 
 }  // namespace qevict::cli

@@ -1,0 +1,152 @@
+#include "bench/e2e/worker.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace qevict::bench {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string LastLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string last;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+// `read` takes values out of the reply and throws when they are not there.
+template <typename T, typename Read>
+Result<T> Parsed(const std::string& reply, Read read) try {
+  return read(Json::parse(reply));
+} catch (const Json::exception& error) {
+  return Fail(ErrorCode::kInternal, fmt::format("a worker replied '{}' ({})", reply, error.what()));
+}
+
+Status WriteAll(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0)
+      return Fail(ErrorCode::kIo,
+                  fmt::format("a worker does not listen ({})", std::strerror(errno)));
+    text.remove_prefix(size_t(written));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Worker> Worker::Start(const WorkerConfig& config, const CancelFn& cancel) {
+  signal(SIGPIPE,
+         SIG_IGN);  // a worker that died shows in what it replies, not by ending this process
+  QEVICT_ASSIGN_OR_RETURN(ChildProcess child,
+                          ChildProcess::Start({.command = config.command,
+                                               .environment = {},
+                                               .streams = ChildConfig::Streams::kPiped,
+                                               .log_path = config.log_path}));
+  Worker worker(std::move(child));
+  worker.engine_ = config.engine;
+  worker.log_path_ = config.log_path;
+  worker.cancel_ = cancel;
+  const Json request = {{"engine", config.engine},
+                        {"model", config.settings.model_path},
+                        {"threads", config.settings.threads},
+                        {"capacity", config.settings.capacity_tokens},
+                        {"chunk", config.settings.chunk_tokens},
+                        {"tokens", config.tokens},
+                        {"prompt_tokens", config.prompt_tokens}};
+  QEVICT_RETURN_IF_ERROR(worker.Call(request.dump()));
+  return worker;
+}
+
+Result<Worker::Prefilled> Worker::Prefill() {
+  QEVICT_ASSIGN_OR_RETURN(const std::string reply, Call(R"({"do": "prefill"})"));
+  return Parsed<Prefilled>(reply, [](const Json& json) {
+    return Prefilled{.seconds = json.at("seconds"), .next = json.at("next")};
+  });
+}
+
+Result<double> Worker::Decode(uint32_t tokens, DecodeEnd end) {
+  const Json request = {
+      {"do", "decode"}, {"tokens", tokens}, {"rewind", end == DecodeEnd::kRewind}};
+  QEVICT_ASSIGN_OR_RETURN(const std::string reply, Call(request.dump()));
+  return Parsed<double>(reply, [](const Json& json) { return json.at("seconds").get<double>(); });
+}
+
+Result<WorkerReport> Worker::Report() {
+  QEVICT_ASSIGN_OR_RETURN(const std::string reply, Call(R"({"do": "report"})"));
+  return Parsed<WorkerReport>(reply, [](const Json& json) {
+    return WorkerReport{.kv_bytes = json.at("kv_bytes"),
+                        .peak_rss_bytes = json.at("peak_rss_bytes"),
+                        .settings = json.at("settings")};
+  });
+}
+
+double Worker::CpuSeconds() const {
+  std::ifstream file(fmt::format("/proc/{}/stat", child_.pid()));
+  std::string text;
+  std::getline(file, text);
+  // utime and stime are fields 14 and 15; field 2 may hold spaces but ends at the last ')'.
+  unsigned long long user = 0, system = 0;
+  const size_t end = text.rfind(')');
+  if (end == std::string::npos) return 0.0;
+  std::sscanf(text.c_str() + end + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu",
+              &user, &system);
+  return double(user + system) / double(sysconf(_SC_CLK_TCK));
+}
+
+Result<std::string> Worker::Call(const std::string& request) {
+  if (!WriteAll(child_.stdin_fd(), request + "\n").ok()) return tl::unexpected(Ended());
+  QEVICT_ASSIGN_OR_RETURN(std::string reply, ReadLine());
+  const Json json = Json::parse(reply, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object())
+    return Fail(ErrorCode::kInternal, fmt::format("{} replied '{}'", engine_, reply));
+  if (!json.contains("error")) return reply;
+  const Json& error = json["error"];
+  return Fail(ErrorCode(error.value("code", int(ErrorCode::kInternal))),
+              fmt::format("{}: {}", engine_, error.value("message", "")));
+}
+
+Result<std::string> Worker::ReadLine() {
+  while (true) {
+    if (const size_t end = unread_.find('\n'); end != std::string::npos) {
+      std::string line = unread_.substr(0, end);
+      unread_.erase(0, end + 1);
+      return line;
+    }
+    if (cancel_ && cancel_()) return Fail(ErrorCode::kCancelled, "the benchmark was stopped");
+    pollfd ready = {.fd = child_.stdout_fd(), .events = POLLIN, .revents = 0};
+    if (poll(&ready, 1, /*timeout_ms=*/200) <= 0) continue;
+    char buffer[4096];
+    const ssize_t bytes = read(child_.stdout_fd(), buffer, sizeof(buffer));
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes <= 0) return tl::unexpected(Ended());
+    unread_.append(buffer, size_t(bytes));
+  }
+}
+
+Error Worker::Ended() {
+  const int code = child_.Wait().exit_code;
+  if (cancel_ && cancel_()) return {ErrorCode::kCancelled, "the benchmark was stopped"};
+  if (code == 128 + SIGKILL) {
+    return {
+        ErrorCode::kOutOfMemory,
+        fmt::format(
+            "the process of {} was killed, most likely for lack of memory; use a smaller --context",
+            engine_)};
+  }
+  return {ErrorCode::kInternal,
+          fmt::format("the process of {} ended with {}: {}", engine_, code, LastLine(log_path_))};
+}
+
+}  // namespace qevict::bench
