@@ -6,11 +6,14 @@
 #include <filesystem>
 #include <mutex>
 
+#include "model/ggml_log.h"
+
 namespace qevict {
 
 void LoadGgmlBackends() {
   static std::once_flag loaded;
   std::call_once(loaded, [] {
+    RouteGgmlLog();  // loading says which library it took
     if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) != nullptr) return;  // linked in
     // ggml left to itself would also load what lies in the current folder.
     Dl_info library;
