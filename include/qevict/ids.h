@@ -1,4 +1,5 @@
-// Ids are types: a RoPE position, a physical place and a window are three different things, and the compiler keeps them apart.
+// Ids are types: a RoPE position, a physical place and a window are three different things, and the
+// compiler keeps them apart.
 #pragma once
 
 #include <compare>

@@ -12,7 +12,9 @@ class IsaTest : public ::testing::Test {
   void SetUp() override {
     if (const char* value = std::getenv("QEVICT_ISA")) saved_ = value;
   }
-  void TearDown() override { saved_.empty() ? unsetenv("QEVICT_ISA") : setenv("QEVICT_ISA", saved_.c_str(), 1); }
+  void TearDown() override {
+    saved_.empty() ? unsetenv("QEVICT_ISA") : setenv("QEVICT_ISA", saved_.c_str(), 1);
+  }
   std::string saved_;
 };
 

@@ -1,4 +1,5 @@
-// What an engine author writes first: the installed headers and the installed library, nothing of the source tree.
+// What an engine author writes first: the installed headers and the installed library, nothing of
+// the source tree.
 #include <qevict/ids.h>
 #include <qevict/status.h>
 #include <qevict/version.h>
