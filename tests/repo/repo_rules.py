@@ -49,7 +49,7 @@ REGISTRY_HOSTS = re.compile(r"\b(pypi|pythonhosted|npmjs|anaconda|crates|rubygem
 MACHINE_PATHS = re.compile(r"(?<![\w.$}])/(root|work|home/\w+)/\w")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 MARKDOWN_LINK = re.compile(r"\]\(([^)\s#]+)[^)]*\)")
-DOC_MENTION = re.compile(r"\bdocs/(?:formats|decisions)/[\w.-]+\.md")
+DOC_MENTION = re.compile(r"(?<![\w/])docs/[\w/-]+\.md")
 
 
 def list_files(root):

@@ -63,7 +63,7 @@ class RepoRulesTest(unittest.TestCase):
         self.assert_clean({"src/core/a.cc": "int x;\n" * 500})
 
     def test_no_registry_host_and_no_path_of_one_machine(self):
-        self.assert_caught("docs/a.md", "from " + "py" + "pi.org\n", "registry")
+        self.assert_caught("notes/a.md", "from " + "py" + "pi.org\n", "registry")
         self.assert_caught("scripts/a.sh", "cd /" + "root/x\n", "one machine")
         self.assert_clean({"scripts/a.sh": "cd $HOME/" + "root/x\n"})
 
@@ -73,9 +73,9 @@ class RepoRulesTest(unittest.TestCase):
         self.assert_clean({"tools/qevict/cmd_info.cc": ""})
 
     def test_documents_link_to_what_exists(self):
-        self.assert_caught("docs/a.md", "see [b](b.md)\n", "b.md")
-        self.assert_caught("src/core/a.cc", "// docs/" + "formats/f16.md\n", "f16.md")
-        self.assert_clean({"docs/a.md": "see [b](b.md#part) and [c](https://example.org)\n", "docs/b.md": "text\n"})
+        self.assert_caught("notes/a.md", "see [b](b.md)\n", "b.md")
+        self.assert_caught("src/core/a.cc", "// docs" + "/formats/f16.md\n", "f16.md")
+        self.assert_clean({"notes/a.md": "see [b](b.md#part) and [c](https://example.org)\n", "notes/b.md": "text\n"})
 
     def test_every_codec_has_a_format_page(self):
         self.assertEqual(len(self.violations_of({"src/codec/int2/int2.cc": ""})), 1)
