@@ -2,7 +2,10 @@
 // models.
 #include "support/parity.h"
 
+#include <gguf.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "support/logits.h"
 #include "support/tiny_model.h"
@@ -13,7 +16,7 @@ namespace {
 void ExpectParity(const TinyModelConfig& config, std::initializer_list<uint32_t> prompts,
                   uint32_t decode_steps) {
   const TinyModelFile tiny(config);
-  auto pair = ParityPair::Load(tiny.path(), config.context);
+  auto pair = ParityPair::Load({tiny.path(), tiny.path()}, config.context, ParityBound::kCosine);
   ASSERT_TRUE(pair) << pair.error().message;
   for (uint32_t length : prompts) {
     SCOPED_TRACE(testing::Message() << "prompt of " << length);
@@ -119,6 +122,67 @@ TEST(ShapeParityTest, GemmaWithEveryLayerSlidingAgrees) {
   config.layers = 3;  // the first global one would be the sixth
   ExpectParity(config, {1, 33, 600}, 40);
 }
+
+// What the comparison is worth: the engine on a file that differs in one number must not pass for
+// libllama on the original.
+struct Change {
+  const char* name;
+  size_t family;
+  uint32_t prompt;
+  void (*apply)(TinyModelConfig&);
+};
+
+size_t FamilyNamed(std::string_view name) {
+  const std::vector<NamedTinyModel> models = TinyFamilies(64);
+  return size_t(std::ranges::find(models, name, &NamedTinyModel::name) - models.begin());
+}
+
+class ParitySensitivityTest : public ::testing::TestWithParam<Change> {};
+
+TEST_P(ParitySensitivityTest, AChangedModelIsNoticed) {
+  const TinyModelConfig original = TinyFamilies(64)[GetParam().family].config;
+  TinyModelConfig changed = original;
+  GetParam().apply(changed);
+  const TinyModelFile original_file(original), changed_file(changed);
+  auto pair = ParityPair::Load({changed_file.path(), original_file.path()}, original.context,
+                               ParityBound::kCosine);
+  ASSERT_TRUE(pair) << pair.error().message;
+  const auto result = pair->Compare(RandomTokens(original, GetParam().prompt, /*seed=*/1), 4);
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_NE(result->failure, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tiny, ParitySensitivityTest,
+    ::testing::Values(Change{"SlidingWindowOneShorter", FamilyNamed("gemma3"), 300,
+                             [](TinyModelConfig& c) { c.swa_window = 31; }},
+                      Change{"NoFinalSoftcap", FamilyNamed("gemma3"), 7,
+                             [](TinyModelConfig& c) { c.final_softcap = 0.0f; }},
+                      Change{"RopeBase", FamilyNamed("llama"), 64,
+                             [](TinyModelConfig& c) {
+                               c.edit_metadata = [](gguf_context* m) {
+                                 gguf_set_val_f32(m, "llama.rope.freq_base", 5.5e4f);
+                               };
+                             }},
+                      Change{"NoFrequencyFactors", FamilyNamed("llama31"), 64,
+                             [](TinyModelConfig& c) { c.rope = TinyRope::kPlain; }},
+                      Change{"LinearForYarn", FamilyNamed("llama_yarn"), 64,
+                             [](TinyModelConfig& c) { c.rope = TinyRope::kLinear; }},
+                      Change{"YarnContext", FamilyNamed("llama_yarn"), 64,
+                             [](TinyModelConfig& c) {
+                               c.edit_metadata = [](gguf_context* m) {
+                                 gguf_set_val_u32(m, "llama.rope.scaling.original_context_length",
+                                                  4096);
+                               };
+                             }},
+                      Change{"Epsilon", FamilyNamed("qwen3"), 7,
+                             [](TinyModelConfig& c) {
+                               c.edit_metadata = [](gguf_context* m) {
+                                 gguf_set_val_f32(m, "qwen3.attention.layer_norm_rms_epsilon",
+                                                  0.03f);
+                               };
+                             }}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace qevict::test
