@@ -181,6 +181,9 @@ Result<ExitStatus> Bench(const BenchOptions& options, OutputFormat format) {
   return ExitStatus::kOk;
 }
 
+// Without the range in the help, where every number would repeat it.
+CLI::Range Within(uint32_t least, uint32_t most) { return CLI::Range(least, most, std::string()); }
+
 void AddFlags(CLI::App& command, BenchOptions& options) {
   const std::vector<std::string> peers(std::begin(bench::kPeers), std::end(bench::kPeers));
   command.add_option("-m,--model", options.model, "A GGUF file, or a name from `qevict models`")
@@ -190,36 +193,36 @@ void AddFlags(CLI::App& command, BenchOptions& options) {
       .add_option("-c,--context", options.contexts,
                   "Tokens in front of the decoded ones; several with commas")
       ->delimiter(',')
-      ->check(CLI::Range(0u, 1u << 20))
+      ->check(Within(0, 1u << 20))
       ->type_name("N,...")
       ->capture_default_str();
   command.add_option("--against", options.against, "Compare with another engine on the same file")
       ->check(CLI::IsMember(peers));
   command.add_option("-n,--decode", options.decode_tokens, "Tokens per decode block")
-      ->check(CLI::Range(1u, 65536u))
+      ->check(Within(1, 65536))
       ->type_name("N")
       ->capture_default_str();
   command
       .add_option("-t,--threads", options.threads,
                   "Threads of each engine; 0: one per physical core")
-      ->check(CLI::Range(0u, 512u))
+      ->check(Within(0, 512))
       ->type_name("N")
       ->capture_default_str();
   command.add_option("--repeat", options.repeat, "Rounds; a prompt above 8192 tokens is read once")
-      ->check(CLI::Range(1u, 1000u))
+      ->check(Within(1, 1000))
       ->type_name("N")
       ->capture_default_str();
   command.add_option("-f,--file", options.file, "Text to run instead of a fixed token sequence")
       ->type_name("FILE");
   command
       .add_option("--chunk", options.chunk, "Tokens per prefill step; 0: the engine's own choice")
-      ->check(CLI::Range(0u, 4096u))
+      ->check(Within(0, 4096))
       ->type_name("N")
       ->capture_default_str();
   command
       .add_option("--peer-chunk", options.peer_chunk,
                   "The same for the other engine (llama.cpp: n_ubatch)")
-      ->check(CLI::Range(0u, 16384u))
+      ->check(Within(0, 16384))
       ->type_name("N")
       ->capture_default_str();
 }
