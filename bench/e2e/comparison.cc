@@ -11,7 +11,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// libgomp's threads spin for some 20 ms behind their last work; the next turn begins when they sleep.
+// libgomp's threads spin for some 20 ms behind their last work; the next turn begins when they
+// sleep.
 constexpr auto kPause = std::chrono::milliseconds(50);
 constexpr double kShortestIdleTurn = 0.2;  // seconds; CPU times are counted in ticks of 10 ms
 

@@ -4,7 +4,6 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <sstream>
 
 #include "bench/e2e/comparison.h"
 #include "core/cpu_count.h"
