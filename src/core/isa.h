@@ -11,7 +11,7 @@ namespace qevict {
 // Ordered within an architecture: a greater level is faster and implies the lower ones.
 enum class Isa {
   kScalar,  // portable C++, runs anywhere
-  kNeon,    // aarch64: NEON with f16 conversion and dot product (Armv8.2-A)
+  kNeon,    // aarch64: NEON with dot product (Armv8.2-A)
   kAvx2,    // x86-64: AVX2 + FMA + F16C + BMI2 (Haswell, Zen 1 and later)
   kAvx512,  // x86-64: AVX-512 F/BW/DQ/VL/CD with VNNI and BF16 (Zen 4, Sapphire Rapids and later)
 };

@@ -6,16 +6,13 @@
 namespace qevict {
 namespace {
 
-constexpr size_t kMaxRows = 6;
-constexpr size_t BlocksFor(size_t rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
-
 // Slots of one tile, K and V of which are in scratch as f32, and where its columns start.
 struct Tile {
   size_t first_slot;  // a multiple of 16: column 0
   size_t begin, end;  // slots
   const float* k;     // [blocks][head_dim][16]
   const float* v;     // [columns][head_dim]
-  float* scores;      // [kMaxRows][kPrefillKeyTile]
+  float* scores;      // [kMaxStepRows][kPrefillKeyTile]
 };
 
 struct SlotRange {
@@ -43,81 +40,46 @@ SlotRange VisibleToAny(const AttendPrefillArgs& args, size_t row, size_t rows, S
   return hull;
 }
 
-template <size_t kRows, size_t kBlocks>
-HWY_INLINE void ScoreBlocks(const AttendPrefillArgs& args, size_t row, const float* k,
-                            float* scores) {
-  Accumulators<kRows, kBlocks> c;
-  c.Clear();
-  AddProduct({args.q + row * args.head_dim, args.head_dim},
-             Columns<float>{k, kKeyBlockTokens, args.head_dim * kKeyBlockTokens}, args.head_dim, c);
-  c.Store(scores, kPrefillKeyTile);
-}
-
-template <size_t kRows, size_t kBlocks>
-HWY_INLINE void AddValues(Rows weights, Columns<float> v, size_t tokens, const float* rescale,
-                          Rows o) {
-  Accumulators<kRows, kBlocks> c;
-  c.Load(o.base, o.stride, rescale);
-  AddProduct(weights, v, tokens, c);
-  c.Store(const_cast<float*>(o.base), o.stride);
-}
-
-// Masks, then turns the scores of one row into weights; columns [first, last) are those that were
-// computed.
-float Weigh(const AttendPrefillArgs& args, size_t row, const Tile& tile, SlotRange columns,
-            float* scores) {
-  SlotRange visible = VisibleTo(args, row, {tile.begin, tile.end});
-  if (visible.empty()) {
-    for (size_t t = columns.begin; t < columns.end; ++t) scores[t] = 0.0f;
-    return 1.0f;
+// Rows of one chunk on one tile whose rows do not all see all columns: slots outside a row's range
+// get no weight.
+template <size_t kRows>
+void MaskRows(const AttendPrefillArgs& args, size_t row, const Tile& tile, SlotRange columns) {
+  for (size_t r = 0; r < kRows; ++r) {
+    float* scores = tile.scores + r * kPrefillKeyTile;
+    const SlotRange visible = VisibleTo(args, row + r, {tile.begin, tile.end});
+    const size_t begin = visible.empty() ? columns.end : visible.begin - tile.first_slot;
+    const size_t end = visible.empty() ? columns.end : visible.end - tile.first_slot;
+    for (size_t t = columns.begin; t < begin; ++t) scores[t] = kMinusInfinity;
+    for (size_t t = end; t < columns.end; ++t) scores[t] = kMinusInfinity;
   }
-  for (size_t t = columns.begin; t < visible.begin - tile.first_slot; ++t)
-    scores[t] = kMinusInfinity;
-  for (size_t t = visible.end - tile.first_slot; t < columns.end; ++t) scores[t] = kMinusInfinity;
-  return SoftmaxTile(scores + columns.begin, columns.end - columns.begin, args.state.m[row],
-                     args.state.d[row]);
 }
 
 template <size_t kRows>
 void AttendTile(const AttendPrefillArgs& args, size_t row, const Tile& tile) {
-  constexpr size_t kBlocks = BlocksFor(kRows);
   const size_t head_dim = args.head_dim;
   const SlotRange seen = VisibleToAny(args, row, kRows, {tile.begin, tile.end});
   if (seen.empty()) return;
   float rescale[kRows];
 
-  size_t block = (seen.begin - tile.first_slot) / kKeyBlockTokens;
-  const size_t last_block = (seen.end - tile.first_slot + kKeyBlockTokens - 1) / kKeyBlockTokens;
-  const SlotRange columns{block * kKeyBlockTokens, last_block * kKeyBlockTokens};
-  for (; block + kBlocks <= last_block; block += kBlocks) {
-    ScoreBlocks<kRows, kBlocks>(args, row, tile.k + block * kKeyBlockTokens * head_dim,
-                                tile.scores + block * kKeyBlockTokens);
-  }
-  for (; block < last_block; ++block) {
-    ScoreBlocks<kRows, 1>(args, row, tile.k + block * kKeyBlockTokens * head_dim,
-                          tile.scores + block * kKeyBlockTokens);
-  }
-  for (size_t r = 0; r < kRows; ++r) {
-    rescale[r] = Weigh(args, row + r, tile, columns, tile.scores + r * kPrefillKeyTile);
-  }
-
-  const size_t first = seen.begin - tile.first_slot, tokens = seen.end - seen.begin;
-  const Rows weights{tile.scores + first, kPrefillKeyTile};
-  const float* v = tile.v + first * head_dim;
-  float* o = args.state.o + row * head_dim;
-  size_t c = 0;
-  for (; c + kBlocks * kKeyBlockTokens <= head_dim; c += kBlocks * kKeyBlockTokens) {
-    AddValues<kRows, kBlocks>(weights, {v + c, head_dim, kKeyBlockTokens}, tokens, rescale,
-                              {o + c, head_dim});
-  }
-  for (; c < head_dim; c += kKeyBlockTokens) {
-    AddValues<kRows, 1>(weights, {v + c, head_dim, kKeyBlockTokens}, tokens, rescale,
-                        {o + c, head_dim});
-  }
+  const size_t block = (seen.begin - tile.first_slot) / kKeyBlockTokens;
+  const size_t end_block = (seen.end - tile.first_slot + kKeyBlockTokens - 1) / kKeyBlockTokens;
+  const SlotRange columns{block * kKeyBlockTokens, end_block * kKeyBlockTokens};
+  float* scores = tile.scores + columns.begin;
+  ScoreTile<kRows>(
+      {args.q + row * head_dim, head_dim},
+      KeyTile<float>{tile.k + columns.begin * head_dim, end_block - block, head_dim, {}}, scores,
+      kPrefillKeyTile);
+  MaskRows<kRows>(args, row, tile, columns);
+  SoftmaxTile<kRows>(scores, kPrefillKeyTile, columns.end - columns.begin, args.state.m + row,
+                     args.state.d + row, rescale);
+  const size_t first = seen.begin - tile.first_slot;
+  AddValues<kRows>({tile.scores + first, kPrefillKeyTile},
+                   ValueTile<float>{tile.v + first * head_dim, seen.end - seen.begin, head_dim, {}},
+                   rescale, args.state.o + row * head_dim);
 }
 
 void AttendRows(const AttendPrefillArgs& args, size_t row, size_t rows, const Tile& tile) {
-  static_assert(kMaxRows == 6);
+  static_assert(kMaxStepRows <= 8);
   switch (rows) {
     case 1:
       return AttendTile<1>(args, row, tile);
@@ -131,6 +93,12 @@ void AttendRows(const AttendPrefillArgs& args, size_t row, size_t rows, const Ti
       return AttendTile<5>(args, row, tile);
     case 6:
       return AttendTile<6>(args, row, tile);
+#if HWY_MAX_BYTES == 64
+    case 7:
+      return AttendTile<7>(args, row, tile);
+    case 8:
+      return AttendTile<8>(args, row, tile);
+#endif
   }
 }
 
@@ -145,7 +113,7 @@ void QEVICT_AT_LEVEL(AttendPrefill)(const AttendPrefillArgs& args) {
   float* k = args.scratch;
   float* v = k + kPrefillKeyTile * head_dim;
   float* scores = v + kPrefillKeyTile * head_dim;
-  const size_t chunks = (args.rows + kMaxRows - 1) / kMaxRows;
+  const size_t chunks = (args.rows + kMaxStepRows - 1) / kMaxStepRows;
   const SlotRange all = VisibleToAny(args, 0, args.rows, {args.begin, args.end});
   if (all.empty()) return;
 

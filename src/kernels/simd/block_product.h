@@ -1,7 +1,8 @@
 // The product that both halves of attention are made of, at register level:
-//   c[r, j] += sum_i a[r, i] b[i, j],   r < kRows,  j < 16 kBlocks
-// For scores a is q, b a block of K (channel by token); for values a is p, b a strip of V (token by
-// channel). b is f16 or f32; each of its vectors is loaded and converted once for all rows.
+//   c[r, j] += sum_i a[r, i] b[i, j],   r < kRows,  j < kVectors * kFloatLanes
+// For scores a is q and b a block of K (channel by token); for values a is p and b a strip of V
+// (token by channel). b is f16 or f32; each of its vectors is loaded and converted once for all
+// rows.
 #pragma once
 
 #include "kernels/simd/level.h"
@@ -9,11 +10,11 @@
 namespace qevict {
 namespace {
 
-// b[i, 16 * block + lane] is at base + i * row_stride + block * block_stride + lane.
-template <typename Element>
+// Vector v of row i of b is at at[v] + i * row_stride.
+template <size_t kVectors, typename Element>
 struct Columns {
-  const Element* base;
-  size_t row_stride, block_stride;
+  const Element* at[kVectors];
+  size_t row_stride;
 };
 
 struct Rows {
@@ -21,9 +22,26 @@ struct Rows {
   size_t stride;
 };
 
-template <size_t kRows, size_t kBlocks>
+// Asks for memory that a later product will read, at the pace at which this one reads its own.
+struct Prefetch {
+  const char* next = nullptr;
+  size_t bytes_per_byte = 0;  // 1, or 0 to ask for nothing new
+
+  // What lies `elements` behind `from`; with 0 elements the same line again, which costs nothing.
+  static Prefetch Ahead(const F16* from, size_t elements) {
+    return {reinterpret_cast<const char*>(from + elements), elements == 0 ? size_t{0} : size_t{1}};
+  }
+
+  template <size_t kBytes>
+  HWY_INLINE void Advance() {
+#pragma GCC unroll 8
+    for (size_t line = 0; line < kBytes; line += kCacheLineBytes) PrefetchLine(next + line);
+    next += kBytes * bytes_per_byte;
+  }
+};
+
+template <size_t kRows, size_t kVectors>
 struct Accumulators {
-  static constexpr size_t kVectors = kBlocks * kBlockVectors;
   FloatVec at[kRows][kVectors];
 
   HWY_INLINE void Clear() {
@@ -33,8 +51,7 @@ struct Accumulators {
       for (size_t v = 0; v < kVectors; ++v) at[r][v] = hn::Zero(FloatTag());
     }
   }
-  // c[r, 16 * block + lane] is at to + r * stride + 16 * block + lane.
-  HWY_INLINE void Load(const float* from, size_t stride, const float* row_scale) {
+  HWY_INLINE void LoadScaled(const float* from, size_t stride, const float* row_scale) {
 #pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) {
       const FloatVec scale = hn::Set(FloatTag(), row_scale[r]);
@@ -48,34 +65,121 @@ struct Accumulators {
 #pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-      for (size_t v = 0; v < kVectors; ++v)
+      for (size_t v = 0; v < kVectors; ++v) {
         StoreFloats(at[r][v], to + r * stride + v * kFloatLanes);
+      }
     }
   }
 };
 
-template <size_t kRows, size_t kBlocks, typename Element>
-HWY_INLINE void AddProduct(Rows a, Columns<Element> b, size_t depth,
-                           Accumulators<kRows, kBlocks>& c) {
+// Vectors of b per step for a number of rows: enough independent FMA chains to hide their latency
+// (8 on today's cores), few enough for the registers with the shorter of a row and a column of the
+// tile beside the accumulators.
+constexpr size_t StepVectors(size_t rows) {
+  constexpr size_t kAvx2[] = {8, 4, 4, 3, 2, 2};          // 16 registers
+  constexpr size_t kAvx512[] = {8, 4, 4, 4, 4, 4, 2, 2};  // 32
+  constexpr size_t kNeon[] = {8, 8, 8, 4, 4, 4};          // 32
+  return kBlockVectors == 1   ? kAvx512[rows - 1]
+         : kBlockVectors == 2 ? kAvx2[rows - 1]
+                              : kNeon[rows - 1];
+}
+inline constexpr size_t kMaxStepRows = kBlockVectors == 1 ? 8 : 6;
+
+// Calls body.template operator()<n>(first) for runs of n <= kStep vectors that make up [0,
+// vectors).
+template <size_t kStep, typename Body>
+HWY_INLINE void ForEachStep(size_t first, size_t vectors, Body body) {
+  // With an odd step two halves are better than one whole and a rest of a single vector.
+  constexpr size_t kAvoided = kStep % 2 == 1 && kStep > 1 ? kStep + 1 : 0;
+  for (; vectors >= kStep && vectors != kAvoided; first += kStep, vectors -= kStep) {
+    body.template operator()<kStep>(first);
+  }
+  if constexpr (kStep > 1) ForEachStep<(kStep + 1) / 2>(first, vectors, body);
+}
+
+template <size_t kRows, size_t kVectors, typename Element>
+HWY_INLINE void AddProduct(Rows a, const Columns<kVectors, Element>& b, size_t depth,
+                           Prefetch& prefetch, Accumulators<kRows, kVectors>& c) {
+  // The shorter side stays in registers while the longer passes by, one vector at a time.
   for (size_t i = 0; i < depth; ++i) {
-    FloatVec columns[kBlocks * kBlockVectors];
+    if constexpr (sizeof(Element) == sizeof(F16))
+      prefetch.Advance<kVectors * kFloatLanes * sizeof(Element)>();
+    if constexpr (kVectors <= kRows) {
+      FloatVec columns[kVectors];
 #pragma GCC unroll 16
-    for (size_t block = 0; block < kBlocks; ++block) {
+      for (size_t v = 0; v < kVectors; ++v) columns[v] = LoadFloats(b.at[v] + i * b.row_stride);
 #pragma GCC unroll 16
-      for (size_t v = 0; v < kBlockVectors; ++v) {
-        columns[block * kBlockVectors + v] =
-            LoadFloats(b.base + i * b.row_stride + block * b.block_stride + v * kFloatLanes);
+      for (size_t r = 0; r < kRows; ++r) {
+        const FloatVec factor = hn::Set(FloatTag(), a.base[r * a.stride + i]);
+#pragma GCC unroll 16
+        for (size_t v = 0; v < kVectors; ++v) {
+          c.at[r][v] = hn::MulAdd(factor, columns[v], c.at[r][v]);
+        }
       }
-    }
+    } else {
+      FloatVec factors[kRows];
 #pragma GCC unroll 16
-    for (size_t r = 0; r < kRows; ++r) {
-      const FloatVec factor = hn::Set(FloatTag(), a.base[r * a.stride + i]);
+      for (size_t r = 0; r < kRows; ++r) {
+        factors[r] = hn::Set(FloatTag(), a.base[r * a.stride + i]);
+      }
 #pragma GCC unroll 16
-      for (size_t v = 0; v < kBlocks * kBlockVectors; ++v) {
-        c.at[r][v] = hn::MulAdd(factor, columns[v], c.at[r][v]);
+      for (size_t v = 0; v < kVectors; ++v) {
+        const FloatVec column = LoadFloats(b.at[v] + i * b.row_stride);
+#pragma GCC unroll 16
+        for (size_t r = 0; r < kRows; ++r) {
+          c.at[r][v] = hn::MulAdd(factors[r], column, c.at[r][v]);
+        }
       }
     }
   }
+}
+
+// scores[r, t] = q[r] . k[t] of all tokens of `blocks` K blocks; k is [blocks][head_dim][16].
+template <typename Element>
+struct KeyTile {
+  const Element* k;
+  size_t blocks, head_dim;
+  Prefetch prefetch;
+};
+template <size_t kRows, typename Element>
+HWY_INLINE void ScoreTile(Rows q, KeyTile<Element> tile, float* scores, size_t stride) {
+  const auto step = [&]<size_t kVectors>(size_t first) {
+    Columns<kVectors, Element> columns;
+    columns.row_stride = kKeyBlockTokens;
+#pragma GCC unroll 16
+    for (size_t v = 0; v < kVectors; ++v) {
+      const size_t block = (first + v) / kBlockVectors, vector = (first + v) % kBlockVectors;
+      columns.at[v] = tile.k + block * tile.head_dim * kKeyBlockTokens + vector * kFloatLanes;
+    }
+    Accumulators<kRows, kVectors> c;
+    c.Clear();
+    AddProduct(q, columns, tile.head_dim, tile.prefetch, c);
+    c.Store(scores + first * kFloatLanes, stride);
+  };
+  ForEachStep<StepVectors(kRows)>(0, tile.blocks * kBlockVectors, step);
+}
+
+// o[r] = rescale[r] o[r] + sum_t weights[r, t] v[t] for tokens t of v, [tokens][head_dim]; rows of
+// o are head_dim apart.
+template <typename Element>
+struct ValueTile {
+  const Element* v;
+  size_t tokens, head_dim;
+  Prefetch prefetch;
+};
+template <size_t kRows, typename Element>
+HWY_INLINE void AddValues(Rows weights, ValueTile<Element> tile, const float* rescale, float* o) {
+  const auto step = [&]<size_t kVectors>(size_t first) {
+    Columns<kVectors, Element> columns;
+    columns.row_stride = tile.head_dim;
+#pragma GCC unroll 16
+    for (size_t v = 0; v < kVectors; ++v) columns.at[v] = tile.v + (first + v) * kFloatLanes;
+    Accumulators<kRows, kVectors> c;
+    c.LoadScaled(o + first * kFloatLanes, tile.head_dim, rescale);
+    AddProduct(weights, columns, tile.tokens, tile.prefetch, c);
+    c.Store(o + first * kFloatLanes, tile.head_dim);
+  };
+  ForEachStep<StepVectors(kRows)>(0, tile.head_dim / kFloatLanes, step);
 }
 
 }  // namespace

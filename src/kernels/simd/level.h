@@ -38,5 +38,12 @@ HWY_INLINE FloatVec LoadFloats(const F16* from) {
 }
 HWY_INLINE void StoreFloats(FloatVec v, float* to) { hn::StoreU(v, FloatTag(), to); }
 
+inline constexpr size_t kCacheLineBytes = 64;
+
+// Into L2, not L1: L1 holds the tile that is being worked on.
+HWY_INLINE void PrefetchLine(const void* line) {
+  __builtin_prefetch(line, /*read*/ 0, /*locality*/ 2);
+}
+
 }  // namespace
 }  // namespace qevict
