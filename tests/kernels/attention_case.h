@@ -14,6 +14,7 @@
 #include "core/isa.h"
 #include "kernels/attention_state/attention_state.h"
 #include "kernels/f16.h"
+#include "kernels/kernel_variant.h"
 #include "kernels/kv_layout.h"
 
 namespace qevict {
@@ -131,6 +132,12 @@ inline void ExpectSameAttention(StateCase& actual, StateCase& expected, const fl
 // A level that this CPU lacks is skipped visibly.
 #define QEVICT_SKIP_WITHOUT(variant) \
   if (!CpuSupports((variant).isa)) GTEST_SKIP() << "this CPU has no " << (variant).name
+
+// GoogleTest would print the bytes of the function's address.
+template <typename Fn>
+void PrintTo(const KernelVariant<Fn>& variant, std::ostream* out) {
+  *out << variant.name;
+}
 
 template <typename Variant>
 std::string VariantName(const ::testing::TestParamInfo<Variant>& tested) {
