@@ -13,18 +13,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Status CheckStopStrings(const std::vector<std::string>& stop_strings) {
-  for (const std::string& stop : stop_strings) {
-    if (stop.empty()) {
-      return Fail(ErrorCode::kInvalidArgument, "--stop is empty; give the text to stop at");
-    }
-    if (FirstInvalidUtf8(stop)) {
-      return Fail(ErrorCode::kInvalidArgument, "--stop is not valid UTF-8; convert it to UTF-8");
-    }
-  }
-  return {};
-}
-
 std::vector<Token> EndOfGenerationTokens(const Tokenizer& tokenizer) {
   std::vector<Token> tokens;
   for (Token token = 0; size_t(token) < tokenizer.vocab_size(); ++token) {
@@ -83,6 +71,18 @@ class Generation {
 };
 
 }  // namespace
+
+Status CheckStopStrings(const std::vector<std::string>& stop_strings) {
+  for (const std::string& stop : stop_strings) {
+    if (stop.empty()) {
+      return Fail(ErrorCode::kInvalidArgument, "--stop is empty; give the text to stop at");
+    }
+    if (FirstInvalidUtf8(stop)) {
+      return Fail(ErrorCode::kInvalidArgument, "--stop is not valid UTF-8; convert it to UTF-8");
+    }
+  }
+  return {};
+}
 
 std::string_view StopReasonName(StopReason reason) {
   switch (reason) {

@@ -22,6 +22,9 @@ struct GenerateConfig {
   bool ignore_end_of_text = false;          // for benchmarks
 };
 
+// Error kInvalidArgument: an empty stop string, or one that is not valid UTF-8.
+Status CheckStopStrings(const std::vector<std::string>& stop_strings);
+
 struct GenerateOutcome {
   std::string text;
   std::vector<Token> tokens;  // generated, the end-of-text token excluded
@@ -34,8 +37,8 @@ using TextFn = std::function<void(std::string_view)>;
 
 // `logits` are those of the sequence's last token. A token is run only when another one is to
 // follow: on return the sequence holds all tokens of the outcome, or all but the last. Errors:
-// kInvalidArgument (an empty stop string, or one that is not valid UTF-8), and what Engine::Run
-// returns except kContextFull and kCancelled, which are reasons to stop.
+// those of CheckStopStrings, and what Engine::Run returns except kContextFull and kCancelled, which
+// are reasons to stop.
 Result<GenerateOutcome> Generate(Engine& engine, Sequence& sequence, Sampler& sampler,
                                  std::vector<float> logits, const GenerateConfig& config,
                                  const TextFn& on_text, const CancelFn& cancel);

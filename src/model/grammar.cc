@@ -96,6 +96,8 @@ Result<std::string> GrammarOfJsonSchema(const std::string& json_schema) {
   } catch (const std::exception& error) {
     std::string reason = error.what();
     std::ranges::replace(reason, '\n', ' ');
+    // The JSON library puts its own name for the error before it.
+    if (reason.starts_with("[json")) reason.erase(0, reason.find("] ") + 2);
     return fail(reason);
   }
   // It would go on with "any string" in place of a pattern that it cannot express.

@@ -22,7 +22,28 @@ Error OutOfRange(std::string_view flag, std::string_view range, double value) {
   return {ErrorCode::kInvalidArgument, fmt::format("{} must be {}, not {}", flag, range, value)};
 }
 
-Status Validate(const SamplingConfig& config) {
+llama_sampler* MakeChain(const SamplingConfig& config) {
+  llama_sampler_chain_params params = llama_sampler_chain_default_params();
+  params.no_perf = true;
+  llama_sampler* chain = llama_sampler_chain_init(params);
+  // libllama reads its default seed as "a different one each time".
+  const uint32_t seed = config.seed == LLAMA_DEFAULT_SEED ? ~LLAMA_DEFAULT_SEED : config.seed;
+  for (llama_sampler* link :
+       {llama_sampler_init_top_p(config.top_p, 1), llama_sampler_init_min_p(config.min_p, 1),
+        llama_sampler_init_temp(config.temperature), llama_sampler_init_dist(seed)}) {
+    llama_sampler_chain_add(chain, link);
+  }
+  return chain;
+}
+
+Token EndOfGeneration(const Tokenizer& tokenizer) {
+  const Token eos = llama_vocab_eos(tokenizer.vocab()), eot = llama_vocab_eot(tokenizer.vocab());
+  return eos != LLAMA_TOKEN_NULL ? eos : eot != LLAMA_TOKEN_NULL ? eot : 0;
+}
+
+}  // namespace
+
+Status CheckSampling(const SamplingConfig& config) {
   // Written so that NaN fails every test.
   if (!(config.temperature >= 0.0f && config.temperature <= 100.0f)) {
     return OutOfRange("--temp", "between 0 (greedy) and 100", config.temperature);
@@ -50,27 +71,6 @@ Status Validate(const SamplingConfig& config) {
   return {};
 }
 
-llama_sampler* MakeChain(const SamplingConfig& config) {
-  llama_sampler_chain_params params = llama_sampler_chain_default_params();
-  params.no_perf = true;
-  llama_sampler* chain = llama_sampler_chain_init(params);
-  // libllama reads its default seed as "a different one each time".
-  const uint32_t seed = config.seed == LLAMA_DEFAULT_SEED ? ~LLAMA_DEFAULT_SEED : config.seed;
-  for (llama_sampler* link :
-       {llama_sampler_init_top_p(config.top_p, 1), llama_sampler_init_min_p(config.min_p, 1),
-        llama_sampler_init_temp(config.temperature), llama_sampler_init_dist(seed)}) {
-    llama_sampler_chain_add(chain, link);
-  }
-  return chain;
-}
-
-Token EndOfGeneration(const Tokenizer& tokenizer) {
-  const Token eos = llama_vocab_eos(tokenizer.vocab()), eot = llama_vocab_eot(tokenizer.vocab());
-  return eos != LLAMA_TOKEN_NULL ? eos : eot != LLAMA_TOKEN_NULL ? eot : 0;
-}
-
-}  // namespace
-
 void Sampler::Deleter::operator()(llama_sampler* sampler) const { llama_sampler_free(sampler); }
 
 Sampler::Sampler(const Tokenizer& tokenizer, const SamplingConfig& config)
@@ -80,7 +80,7 @@ Sampler& Sampler::operator=(Sampler&&) noexcept = default;
 Sampler::~Sampler() = default;
 
 Result<Sampler> Sampler::Create(const Tokenizer& tokenizer, const SamplingConfig& config) {
-  QEVICT_RETURN_IF_ERROR(Validate(config));
+  QEVICT_RETURN_IF_ERROR(CheckSampling(config));
   Sampler sampler(tokenizer, config);
   QEVICT_RETURN_IF_ERROR(sampler.LoadGrammar());
   return sampler;

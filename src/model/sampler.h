@@ -32,6 +32,10 @@ struct SamplingConfig {
   std::string json_schema{};    // turned into a grammar; empty: none. Not both.
 };
 
+// Error kInvalidArgument: an option that is out of range, named as its flag. Grammars are not
+// looked at.
+Status CheckSampling(const SamplingConfig& config);
+
 // Applied in this order: penalty, grammar, top-k, top-p, min-p, temperature, draw.
 class Sampler {
  public:

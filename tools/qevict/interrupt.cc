@@ -8,9 +8,9 @@ namespace qevict::cli {
 namespace {
 
 // A signal handler has no other way to reach the program than a global.
-std::atomic<bool> interrupted = false;
+std::atomic<int> caught_signal = 0;
 
-void OnSignal(int) { interrupted.store(true, std::memory_order_relaxed); }
+void OnSignal(int signal) { caught_signal.store(signal, std::memory_order_relaxed); }
 
 }  // namespace
 
@@ -22,6 +22,14 @@ void CatchInterrupts() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-bool Interrupted() { return interrupted.load(std::memory_order_relaxed); }
+bool Interrupted() { return caught_signal.load(std::memory_order_relaxed) != 0; }
+
+bool Terminated() { return caught_signal.load(std::memory_order_relaxed) == SIGTERM; }
+
+void ForgetInterrupt() {
+  int interrupt = SIGINT;
+  caught_signal.compare_exchange_strong(interrupt, 0);
+  CatchInterrupts();
+}
 
 }  // namespace qevict::cli

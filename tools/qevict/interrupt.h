@@ -7,5 +7,10 @@ namespace qevict::cli {
 // program at once.
 void CatchInterrupts();
 bool Interrupted();
+// It was SIGTERM: somebody wants the program to end, not only what it is doing.
+bool Terminated();
+// For a conversation, which goes on after an interrupted answer: forgets a SIGINT, and the next one
+// is the first again.
+void ForgetInterrupt();
 
 }  // namespace qevict::cli

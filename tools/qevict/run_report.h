@@ -1,0 +1,23 @@
+// What `qevict run` says about an answer after it: lines on standard error, or one JSON object.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tools/qevict/answer.h"
+
+namespace qevict::cli {
+
+struct RunFacts {
+  std::string_view model;  // as -m named it
+  uint32_t context_tokens = 0, threads = 0;
+  std::string_view isa;
+  KvUsage kv;
+};
+
+std::string RunSummary(const Answer& answer, const RunFacts& facts);  // lines with line breaks
+std::string RunJson(const Answer& answer, const RunFacts& facts);     // one line with its break
+// One line for a conversation's turn.
+std::string TurnSummary(const Answer& answer, uint32_t context_tokens);
+
+}  // namespace qevict::cli
