@@ -36,7 +36,8 @@ std::string RunSummary(const Answer& answer, const RunFacts& facts) {
   const bool whole_prompt = answer.prefilled_tokens == answer.prompt_tokens;
   std::string text = fmt::format(
       "prompt  {:>15}  {}{}\n", tokens(answer.prompt_tokens), Speed(answer.prefill_tps()),
-      whole_prompt ? "" : fmt::format("; {} were read", FormatTokens(answer.prefilled_tokens)));
+      whole_prompt ? ""
+                   : fmt::format("; interrupted after {}", FormatTokens(answer.prefilled_tokens)));
   if (whole_prompt) {
     const std::string speed = Speed(answer.decode_tps());
     text += fmt::format("answer  {:>15}  {}{}{}\n", tokens(answer.outcome.tokens.size()), speed,
