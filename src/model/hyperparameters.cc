@@ -216,8 +216,9 @@ Status ReadHeads(const Keys& keys, Hyperparameters& h) {
         fmt::format("keys of {} and values of {} channels", h.head_dim, value_dim));
   }
   if (h.head_dim % 16 != 0 || h.head_dim > kMaxSupportedHeadDim) {
-    return keys.Unsupported(fmt::format(
-        "heads of {} channels (supported are multiples of 16 up to {})", h.head_dim, kMaxSupportedHeadDim));
+    return keys.Unsupported(
+        fmt::format("heads of {} channels (supported are multiples of 16 up to {})", h.head_dim,
+                    kMaxSupportedHeadDim));
   }
   for (std::string_view key : {"attention.key_length_swa", "attention.value_length_swa"}) {
     QEVICT_ASSIGN_OR_RETURN(const auto dim, keys.FindU32(key));
