@@ -1,4 +1,5 @@
-// Layout of the full tier: f16 keys and values of one (layer, KV head), addressed by slot.
+// Layout of the full tier (docs/formats/full-tier.md): f16 keys and values of one (layer, KV head),
+// addressed by slot.
 //   K: [slots / 16][head_dim][16]   blocks of 16 tokens, transposed: one load serves 16 scores of
 //   every query row V: [slots][head_dim]            row-major: one load serves the accumulators of
 //   every query row
@@ -22,6 +23,11 @@ constexpr size_t KeyOffset(size_t slot, size_t channel, size_t head_dim) {
 constexpr size_t ValueOffset(size_t slot, size_t channel, size_t head_dim) {
   return slot * head_dim + channel;
 }
+
+// The examples of docs/formats/full-tier.md.
+static_assert(KeyOffset(0, 1, 64) == 16 && KeyOffset(15, 0, 64) == 15);
+static_assert(KeyOffset(17, 3, 64) == 64 * 16 + 3 * 16 + 1);
+static_assert(ValueOffset(17, 3, 64) == 17 * 64 + 3);
 
 // Keys and values of one (layer, KV head). Borrowed.
 struct KvView {
