@@ -1,8 +1,10 @@
 // Layout of the full tier (docs/formats/full-tier.md): f16 keys and values of one (layer, KV head),
 // addressed by slot.
 //   K: [slots / 16][head_dim][16]   blocks of 16 tokens, transposed: one load serves 16 scores of
-//   every query row V: [slots][head_dim]            row-major: one load serves the accumulators of
-//   every query row
+//                                   every query row
+//
+//   V: [slots][head_dim]            row-major: one load serves the accumulators of every query row
+//
 // Both are 64-byte aligned. Slots past the last written token hold zeros, so a kernel may read a
 // whole block.
 #pragma once

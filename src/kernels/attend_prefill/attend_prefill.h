@@ -1,6 +1,6 @@
 // Attention of a block of query rows over a range of full-tier slots:
-//   s[r, t] = q[r] . k[t],  t in [begin, end) and in [row_begin[r], row_end[r]);  the state (m, d,
-//   o) of each row
+//   s[r, t] = q[r] . k[t],  t in [begin, end) and in [row_begin[r], row_end[r])
+// gives the state (m, d, o) of each row.
 // Blocked (rows x keys) with f32 accumulation; the score matrix exists one tile at a time. Row
 // ranges express causal and sliding-window masks, so nothing here knows about positions.
 #pragma once
