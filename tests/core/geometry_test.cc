@@ -45,7 +45,9 @@ TEST(GeometryTest, OneMoreTokenMovesAtMostOneWindowIntoTheHistoryAndOnlyWhenAWin
     const uint32_t before = geometry.history_windows(size),
                    after = geometry.history_windows(size + 1);
     EXPECT_LE(after - before, 1u);
-    if (after != before) EXPECT_EQ(geometry.open_tokens(size + 1), 0u);
+    if (after != before) {
+      EXPECT_EQ(geometry.open_tokens(size + 1), 0u);
+    }
   }
 }
 
