@@ -20,6 +20,10 @@ set(QEVICT_SIMD_FLAGS_Neon -march=armv8.2-a+dotprod+crypto)
 # qevict_simd_kernels(TARGET source_simd.cc...): adds source_avx2.o, source_avx512.o, ... to TARGET, each of which defines its
 # entry function with the level's name at the end. TARGET's other sources see QEVICT_HAVE_AVX2=1 and so on.
 function(qevict_simd_kernels target)
+  set(unsanitized "")
+  if(QEVICT_SANITIZE)  # not a generator expression: the list of sanitizers has commas
+    set(unsanitized -fno-sanitize=undefined)
+  endif()
   foreach(level IN LISTS QEVICT_SIMD_LEVELS)
     string(TOLOWER ${level} suffix)
     string(TOUPPER ${level} upper)
@@ -35,7 +39,7 @@ function(qevict_simd_kernels target)
       # Without UBSan: its checks inside fully unrolled loops take 42 s to compile instead of 14 s, and the scalar reference,
       # which has them, computes the same.
       set_source_files_properties("${wrapper}" PROPERTIES COMPILE_OPTIONS
-                                  "-O3;${QEVICT_SIMD_FLAGS_${level}};$<$<BOOL:${QEVICT_SANITIZE}>:-fno-sanitize=undefined>")
+                                  "-O3;${QEVICT_SIMD_FLAGS_${level}};${unsanitized}")
       target_sources(${target} PRIVATE "${wrapper}")
     endforeach()
   endforeach()
