@@ -1,7 +1,7 @@
 // Attention of one batch over the caches of its sequences. Work is cut into items that do not
 // depend on the number of threads (so results do not either) and handed out by a counter, longest
 // first:
-//   a sequence with one new token   one item per (KV head, range of kDecodeSplitTokens slots); the
+//   a sequence with one new token   one item per (KV head, range of keys); the
 //   item that finishes a head
 //                                   last merges its partial states in order
 //   a sequence with more            one item per (KV head, block of query tokens)
@@ -39,8 +39,6 @@ class BatchAttention final : public Attention {
 
   void Store(LayerId layer, RowsView k, RowsView v, size_t thread, size_t threads) override;
   void Attend(LayerId layer, RowsView q, float* out, size_t thread, size_t threads) override;
-
-  static constexpr uint32_t kDecodeSplitTokens = 512;
 
  private:
   // One unit of work of a layer. Sliding-window and other layers have different lists.

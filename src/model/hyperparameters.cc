@@ -307,8 +307,10 @@ Status ReadGemma(const Keys& keys, Hyperparameters& h) {
   h.embedding_scale = std::sqrt(static_cast<float>(h.embedding));
   // Only the 27B model, recognised by its depth, scales by the width per head instead of the head
   // dimension.
-  if (h.layers == 62)
-    h.attention_scale = 1.0f / std::sqrt(static_cast<float>(h.embedding / h.heads));
+  if (h.layers == 62) {
+    const uint32_t channels = h.embedding / h.heads;
+    h.attention_scale = 1.0f / std::sqrt(static_cast<float>(channels));
+  }
   return {};
 }
 

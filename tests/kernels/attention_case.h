@@ -74,8 +74,8 @@ inline std::vector<float> RandomQueries(size_t rows, size_t head_dim, uint32_t s
 }
 
 struct StateCase {
-  StateCase(size_t rows_, size_t head_dim_)
-      : rows(rows_), head_dim(head_dim_), m(rows_), d(rows_), o(rows_ * head_dim_) {
+  StateCase(size_t row_count, size_t channels)
+      : rows(row_count), head_dim(channels), m(row_count), d(row_count), o(row_count * channels) {
     ResetState(state(), rows, head_dim);
   }
   AttentionState state() { return {m.data(), d.data(), o.data()}; }
