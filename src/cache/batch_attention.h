@@ -1,10 +1,8 @@
 // Attention of one batch over the caches of its sequences. Work is cut into items that do not
-// depend on the number of threads (so results do not either) and handed out by a counter, longest
-// first:
-//   a sequence with one new token   one item per (KV head, range of keys); the
-//   item that finishes a head
-//                                   last merges its partial states in order
-//   a sequence with more            one item per (KV head, block of query tokens)
+// depend on the number of threads, so results do not either, and handed out by a counter, longest
+// first. A sequence with one new token has an item per KV head and range of keys; the item that
+// finishes a head last merges its partial states in order. A sequence with more has an item per
+// KV head and block of query tokens.
 #pragma once
 
 #include <atomic>
