@@ -32,9 +32,11 @@ using Result = tl::expected<T, Error>;
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Error error)
-      : result_(tl::unexpected(std::move(error))) {}  // NOLINT: implicit, like Result<T>
-  Status(tl::unexpected<Error> error) : result_(std::move(error)) {}  // NOLINT
+  // Implicit like those of Result<T>, so that both are returned the same way.
+  // NOLINTBEGIN(google-explicit-constructor)
+  Status(Error error) : result_(tl::unexpected(std::move(error))) {}
+  Status(tl::unexpected<Error> error) : result_(std::move(error)) {}
+  // NOLINTEND(google-explicit-constructor)
   bool ok() const { return result_.has_value(); }
   explicit operator bool() const { return ok(); }
   const Error& error() const { return result_.error(); }

@@ -14,9 +14,10 @@ ControlTokens::ControlTokens(const llama_vocab* vocab) {
     std::string text = llama_vocab_get_text(vocab, token);
     if (text.empty()) continue;
     longest_bytes_ = std::max(longest_bytes_, text.size());
-    by_first_byte_[uint8_t(text[0])].push_back({std::move(text), token,
-                                                (attributes & LLAMA_TOKEN_ATTR_LSTRIP) != 0,
-                                                (attributes & LLAMA_TOKEN_ATTR_RSTRIP) != 0});
+    const uint8_t first_byte = uint8_t(text[0]);
+    by_first_byte_[first_byte].push_back({std::move(text), token,
+                                          (attributes & LLAMA_TOKEN_ATTR_LSTRIP) != 0,
+                                          (attributes & LLAMA_TOKEN_ATTR_RSTRIP) != 0});
   }
   for (auto& entries : by_first_byte_) {
     std::ranges::stable_sort(

@@ -119,8 +119,10 @@ void Sampler::RefreshOverrides(std::span<const float> logits) {
   std::ranges::sort(overrides_, [](const ScoredToken& a, const ScoredToken& b) {
     return a.token != b.token ? a.token < b.token : a.logit < b.logit;
   });
-  const auto repeated = std::ranges::unique(overrides_, {}, &ScoredToken::token);
-  overrides_.erase(repeated.begin(), repeated.end());
+  const auto same_token = [](const ScoredToken& a, const ScoredToken& b) {
+    return a.token == b.token;
+  };
+  overrides_.erase(std::unique(overrides_.begin(), overrides_.end(), same_token), overrides_.end());
 }
 
 bool Sampler::GrammarAllows(Token token) const {
