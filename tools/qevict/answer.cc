@@ -26,7 +26,7 @@ std::string FormatSeconds(double seconds) {
   return fmt::format("{}:{:02} h", whole / 3600, whole / 60 % 60);
 }
 
-// The prompt's progress bar. A prompt that is read at once gets none.
+// The prompt's progress bar. A short prompt gets none.
 class PrefillProgress {
  public:
   PrefillProgress(ProgressLine::Style style, uint32_t total) : line_(style) { Show(0, total); }
@@ -42,9 +42,7 @@ class PrefillProgress {
 
  private:
   void Show(uint32_t done, uint32_t total) {
-    constexpr double kShortSeconds = 0.3;
-    const bool is_short = done == total && last_seconds_ < kShortSeconds;
-    if (is_short || total < 64) return;
+    if (total < 64) return;
     std::string amounts = fmt::format("{} / {} tokens", FormatTokens(done), FormatTokens(total));
     if (done > 0) amounts += fmt::format(", {:.0f} tokens/s", done / last_seconds_);
     if (done > 0 && done < total) {
