@@ -141,7 +141,8 @@ TEST(PerplexityParityTest, WikitextOfSmolLmIsWithinATenthOfAPercentOfLibllamas) 
     ASSERT_TRUE(reference) << reference.error().message;
     theirs += ScoreSecondHalf(*reference, chunk, vocab);
   }
-  const double scored = double(kChunks * (kContext / 2 - 1));
+  constexpr size_t kScoredPerChunk = kContext / 2 - 1;
+  const double scored = double(kChunks * kScoredPerChunk);
   const double our_perplexity = std::exp(ours / scored),
                their_perplexity = std::exp(theirs / scored);
   fmt::print("perplexity {:.4f}, libllama's {:.4f}\n", our_perplexity, their_perplexity);

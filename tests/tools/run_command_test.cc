@@ -84,7 +84,7 @@ TEST_F(RunCommandTest, JsonIsOneLineWithAllNumbers) {
   EXPECT_EQ(json.at("model"), model_.path());
   EXPECT_GT(json.at("prefill_tps"), 0.0);
   EXPECT_GT(json.at("decode_tps"), 0.0);
-  const auto kv = json.at("kv");
+  const auto& kv = json.at("kv");
   EXPECT_GT(kv.at("used_bytes"), 0);
   EXPECT_LE(kv.at("used_bytes"), kv.at("peak_bytes"));
   EXPECT_LE(kv.at("peak_bytes"), kv.at("limit_bytes"));
