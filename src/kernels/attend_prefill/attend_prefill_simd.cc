@@ -79,27 +79,7 @@ void AttendTile(const AttendPrefillArgs& args, size_t row, const Tile& tile) {
 }
 
 void AttendRows(const AttendPrefillArgs& args, size_t row, size_t rows, const Tile& tile) {
-  static_assert(kMaxStepRows <= 8);
-  switch (rows) {
-    case 1:
-      return AttendTile<1>(args, row, tile);
-    case 2:
-      return AttendTile<2>(args, row, tile);
-    case 3:
-      return AttendTile<3>(args, row, tile);
-    case 4:
-      return AttendTile<4>(args, row, tile);
-    case 5:
-      return AttendTile<5>(args, row, tile);
-    case 6:
-      return AttendTile<6>(args, row, tile);
-#if HWY_MAX_BYTES == 64
-    case 7:
-      return AttendTile<7>(args, row, tile);
-    case 8:
-      return AttendTile<8>(args, row, tile);
-#endif
-  }
+  WithRows(rows, [&]<size_t kRows>() { AttendTile<kRows>(args, row, tile); });
 }
 
 void Widen(const F16* from, size_t count, float* to) {

@@ -134,6 +134,32 @@ HWY_INLINE void AddProduct(Rows a, const Columns<kVectors, Element>& b, size_t d
   }
 }
 
+// Calls fn<rows>(): a number of rows, 1 .. kMaxStepRows, as a constant of its own code.
+template <typename Fn>
+HWY_INLINE void WithRows(size_t rows, const Fn& fn) {
+  static_assert(kMaxStepRows <= 8);
+  switch (rows) {
+    case 1:
+      return fn.template operator()<1>();
+    case 2:
+      return fn.template operator()<2>();
+    case 3:
+      return fn.template operator()<3>();
+    case 4:
+      return fn.template operator()<4>();
+    case 5:
+      return fn.template operator()<5>();
+    case 6:
+      return fn.template operator()<6>();
+#if HWY_MAX_BYTES == 64
+    case 7:
+      return fn.template operator()<7>();
+    case 8:
+      return fn.template operator()<8>();
+#endif
+  }
+}
+
 // scores[r, t] = q[r] . k[t] of all tokens of `blocks` K blocks; k is [blocks][head_dim][16].
 template <typename Element>
 struct KeyTile {
