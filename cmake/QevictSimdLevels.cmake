@@ -13,7 +13,7 @@ endif()
 # kernel of ours uses it.
 set(QEVICT_SIMD_FLAGS_Avx2 -mavx2 -mfma -mf16c -mbmi -mbmi2 -DHWY_DISABLE_PCLMUL_AES)
 set(QEVICT_SIMD_FLAGS_Avx512 ${QEVICT_SIMD_FLAGS_Avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd
-    -mavx512vnni -mavx512bf16 -mprefer-vector-width=512)
+    -mavx512vnni -mavx512vbmi -mavx512bf16 -mprefer-vector-width=512)
 # Highway marks its NEON functions +crypto, and GCC inlines them only into callers that have it too; no kernel of ours uses it.
 set(QEVICT_SIMD_FLAGS_Neon -march=armv8.2-a+dotprod+crypto)
 

@@ -37,7 +37,9 @@ class OwnEngine final : public BenchEngine {
 }  // namespace
 
 Result<std::unique_ptr<BenchEngine>> LoadOwnEngine(const BenchEngineConfig& config) {
-  EngineConfig engine_config = {.model_path = config.model_path, .threads = config.threads};
+  EngineConfig engine_config;
+  engine_config.model_path = config.model_path;
+  engine_config.threads = config.threads;
   if (config.chunk_tokens != 0) engine_config.prefill_chunk = config.chunk_tokens;
   QEVICT_ASSIGN_OR_RETURN(auto engine, Engine::Load(engine_config));
   QEVICT_ASSIGN_OR_RETURN(auto sequence, engine->NewSequence(config.capacity_tokens));

@@ -19,6 +19,12 @@ uint32_t DecodeSplitTokens(uint32_t visible_tokens) {
   return std::clamp<uint32_t>((visible_tokens / 16 + 511) / 512 * 512, 512, 2048);
 }
 
+// Codes per decode item, in tokens: turning queries into code space and sums back counts once an
+// item.
+uint32_t CodeSplitTokens(uint32_t tokens) {
+  return std::clamp<uint32_t>((tokens / 8 + 1023) / 1024 * 1024, 1024, 4096);
+}
+
 uint32_t QueryBlockTokens(uint32_t group) { return std::max<uint32_t>(1, kPrefillMaxRows / group); }
 
 }  // namespace
@@ -42,6 +48,7 @@ struct BatchAttention::Scratch {
   std::vector<float> q, m, d, o;
   std::vector<uint32_t> row_begin, row_end;
   std::vector<float> tiles;
+  CodeAttention::Scratch codes;
 };
 
 BatchAttention::BatchAttention(const KvShape& shape, Isa isa, uint32_t threads)
@@ -49,101 +56,113 @@ BatchAttention::BatchAttention(const KvShape& shape, Isa isa, uint32_t threads)
       attend_decode_(SelectVariant(AttendDecodeVariants(), isa)),
       attend_prefill_(SelectVariant(AttendPrefillVariants(), isa)),
       store_kv_(SelectVariant(StoreKvVariants(), isa)),
+      code_attention_(shape, isa),
       layers_(shape.layers),
       partial_floats_(uint32_t(RoundUp16(2 * shape.group) + size_t{shape.group} * shape.head_dim)) {
-  for (uint32_t l = 0; l < shape.layers; ++l) {
-    (shape.is_swa(l) ? swa_layer_ : full_layer_) = l;
-    (shape.is_swa(l) ? has_swa_ : has_full_) = true;
-  }
   for (uint32_t t = 0; t < threads; ++t) scratch_.push_back(std::make_unique<Scratch>(shape));
 }
 
 BatchAttention::~BatchAttention() = default;
 
-void BatchAttention::PlanLayers(LayerId any_layer, Plan& plan) const {
-  plan.items.clear();
-  plan.heads.clear();
-  uint32_t partials = 0;
+// One decoded token: its head's keys in ranges, merged when the last of them is done.
+void BatchAttention::PlanHead(LayerId id, uint32_t slice, KvHeadId kv_head, Layer& layer) const {
+  const SequenceKv& kv = *slices_[slice].kv;
+  const uint32_t first_partial =
+      layer.heads.empty() ? 0 : layer.heads.back().first_partial + layer.heads.back().partials;
+  Head head{.first_partial = first_partial};
+  const auto add = [&](Work work, uint32_t begin, uint32_t end) {
+    layer.items.push_back({.work = work,
+                           .slice = slice,
+                           .kv_head = kv_head.value,
+                           .begin = begin,
+                           .end = end,
+                           .partial = first_partial + head.partials++,
+                           .head = uint32_t(layer.heads.size())});
+  };
+  const uint32_t cell = kv.cells(id, kv_head), from = kv.VisibleFrom(id, cell);
+  const uint32_t split = DecodeSplitTokens(cell + 1 - from);
+  for (uint32_t begin = from; begin <= cell;) {
+    const uint32_t end = std::min(cell + 1, (begin / split + 1) * split);
+    add(Work::kFull, begin, end);
+    begin = end;
+  }
+  if (kv.routed(id)) {
+    const HeadWindows& windows = kv.windows(id, kv_head);
+    const uint32_t codes = uint32_t(windows.attended().size());
+    const uint32_t step = std::max(1u, CodeSplitTokens(codes * windows.omega()) / windows.omega());
+    for (uint32_t begin = 0; begin < codes; begin += step) {
+      add(Work::kCodes, begin, std::min(begin + step, codes));
+    }
+  }
+  layer.heads.push_back(head);
+}
+
+void BatchAttention::PlanLayer(LayerId id, Layer& layer) const {
+  layer.items.clear();
+  layer.heads.clear();
   for (uint32_t s = 0; s < slices_.size(); ++s) {
     const BatchSlice& slice = slices_[s];
-    const uint32_t position = slice.kv->size_tokens();
     for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
-      if (slice.tokens > 1) {
-        const uint32_t step = QueryBlockTokens(shape_.group);
-        for (uint32_t begin = 0; begin < slice.tokens; begin += step) {
-          plan.items.push_back({.slice = s,
-                                .kv_head = h,
-                                .begin = begin,
-                                .end = std::min(begin + step, slice.tokens)});
-        }
+      if (slice.tokens == 1) {
+        PlanHead(id, s, KvHeadId(h), layer);
         continue;
       }
-      Head head{.first_partial = partials};
-      const uint32_t from = slice.kv->VisibleFrom(any_layer, position);
-      const uint32_t split = DecodeSplitTokens(position + 1 - from);
-      for (uint32_t begin = from; begin <= position;) {
-        const uint32_t end = std::min(position + 1, (begin / split + 1) * split);
-        plan.items.push_back({.slice = s,
-                              .kv_head = h,
-                              .begin = begin,
-                              .end = end,
-                              .partial = partials++,
-                              .head = uint32_t(plan.heads.size())});
-        begin = end;
+      const uint32_t step = QueryBlockTokens(shape_.group);
+      for (uint32_t begin = 0; begin < slice.tokens; begin += step) {
+        layer.items.push_back({.work = Work::kPrompt,
+                               .slice = s,
+                               .kv_head = h,
+                               .begin = begin,
+                               .end = std::min(begin + step, slice.tokens)});
       }
-      head.partials = partials - head.first_partial;
-      plan.heads.push_back(head);
     }
   }
   // A late block of a prompt sees most keys: starting with the long items leaves the short ones to
   // even out the threads.
-  std::ranges::stable_sort(plan.items, [this](const Item& a, const Item& b) {
-    const bool prefill_a = slices_[a.slice].tokens > 1, prefill_b = slices_[b.slice].tokens > 1;
-    return prefill_a != prefill_b ? prefill_a : prefill_a && a.begin > b.begin;
+  std::ranges::stable_sort(layer.items, [](const Item& a, const Item& b) {
+    const bool prompt_a = a.work == Work::kPrompt, prompt_b = b.work == Work::kPrompt;
+    return prompt_a != prompt_b ? prompt_a : prompt_a && a.begin > b.begin;
   });
 }
 
 Status BatchAttention::Bind(std::span<const BatchSlice> slices) {
   slices_.assign(slices.begin(), slices.end());
-  if (has_full_) PlanLayers(LayerId(full_layer_), full_plan_);
-  if (has_swa_) PlanLayers(LayerId(swa_layer_), swa_plan_);
   size_t partials = 0;
-  for (const Plan* plan : {&full_plan_, &swa_plan_}) {
-    size_t count = 0;
-    for (const Head& head : plan->heads) count += head.partials;
-    partials = std::max(partials, count);
+  for (uint32_t l = 0; l < shape_.layers; ++l) {
+    Layer& layer = layers_[l];
+    PlanLayer(LayerId(l), layer);
+    layer.next_item.store(0, std::memory_order_relaxed);
+    if (layer.heads.size() > layer.unfinished_room) {
+      layer.unfinished = std::make_unique<std::atomic<uint32_t>[]>(layer.heads.size());
+      layer.unfinished_room = layer.heads.size();
+    }
+    for (size_t h = 0; h < layer.heads.size(); ++h) {
+      layer.unfinished[h].store(layer.heads[h].partials, std::memory_order_relaxed);
+    }
+    if (!layer.heads.empty()) {
+      const Head& last = layer.heads.back();
+      partials = std::max<size_t>(partials, last.first_partial + last.partials);
+    }
   }
   const size_t bytes = partials * partial_floats_ * sizeof(float);
   if (bytes > partials_.size_bytes()) {
     QEVICT_ASSIGN_OR_RETURN(partials_, AlignedBuffer::Allocate(bytes + bytes / 2));
   }
-  for (uint32_t l = 0; l < shape_.layers; ++l) {
-    const Plan& plan = PlanOf(LayerId(l));
-    Layer& layer = layers_[l];
-    layer.next_item.store(0, std::memory_order_relaxed);
-    if (plan.heads.size() > layer.heads) {
-      layer.unfinished = std::make_unique<std::atomic<uint32_t>[]>(plan.heads.size());
-      layer.heads = plan.heads.size();
-    }
-    for (size_t h = 0; h < plan.heads.size(); ++h) {
-      layer.unfinished[h].store(plan.heads[h].partials, std::memory_order_relaxed);
-    }
-  }
   return {};
 }
 
 void BatchAttention::Store(LayerId layer, RowsView k, RowsView v, size_t thread, size_t threads) {
+  if (observer_ != nullptr) observer_->OnStore(layer, k, v, thread, threads);
   size_t item = 0;
   for (const BatchSlice& slice : slices_) {
     for (uint32_t begin = 0; begin < slice.tokens; begin += kStoreTokens) {
       const uint32_t end = std::min(begin + kStoreTokens, slice.tokens);
-      const uint32_t position = slice.kv->size_tokens() + begin;
       for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
         if (item++ % threads != thread) continue;
-        for (const SlotRange& range :
-             slice.kv->Slots(layer, Position(position), Position(position + end - begin))) {
+        const uint32_t cell = slice.kv->cells(layer, KvHeadId(h)) + begin;
+        for (const SlotRange& range : slice.kv->Slots(layer, cell, cell + end - begin)) {
           if (range.begin == range.end) continue;
-          const size_t row = slice.first_row + begin + (range.first - position);
+          const size_t row = slice.first_row + begin + (range.first - cell);
           store_kv_({.tokens = range.end - range.begin,
                      .head_dim = shape_.head_dim,
                      .k = k.base + row * k.stride + size_t{h} * shape_.head_dim,
@@ -159,19 +178,26 @@ void BatchAttention::Store(LayerId layer, RowsView k, RowsView v, size_t thread,
   }
 }
 
-void BatchAttention::Attend(LayerId layer, RowsView q, float* out, size_t thread, size_t) {
-  const Plan& plan = PlanOf(layer);
+void BatchAttention::Attend(LayerId id, RowsView q, float* out, size_t thread, size_t threads) {
+  if (observer_ != nullptr) observer_->OnAttend(id, q, thread, threads);
+  Layer& layer = layers_[id.value];
   Scratch& scratch = *scratch_[thread];
-  std::atomic<uint32_t>& next_item = layers_[layer.value].next_item;
   for (;;) {
-    const uint32_t index = next_item.fetch_add(1, std::memory_order_relaxed);
-    if (index >= plan.items.size()) return;
-    const Item& item = plan.items[index];
-    if (slices_[item.slice].tokens == 1) {
-      AttendDecodeItem(layer, item, q, out, scratch);
-    } else {
-      AttendPrefillItem(layer, item, q, out, scratch);
+    const uint32_t index = layer.next_item.fetch_add(1, std::memory_order_relaxed);
+    if (index >= layer.items.size()) return;
+    const Item& item = layer.items[index];
+    switch (item.work) {
+      case Work::kPrompt:
+        AttendPrompt(id, item, q, out, scratch);
+        continue;
+      case Work::kFull:
+        AttendFull(id, item, q, scratch);
+        break;
+      case Work::kCodes:
+        AttendCodes(id, item, q, scratch);
+        break;
     }
+    FinishHead(id, item, out);
   }
 }
 
@@ -186,13 +212,12 @@ void BatchAttention::LoadQueries(RowsView q, size_t row, uint32_t kv_head, float
   for (size_t i = 0; i < floats; ++i) into[i] = from[i] * shape_.score_scale;
 }
 
-void BatchAttention::AttendDecodeItem(LayerId layer, const Item& item, RowsView q, float* out,
-                                      Scratch& scratch) {
+void BatchAttention::AttendFull(LayerId layer, const Item& item, RowsView q, Scratch& scratch) {
   const BatchSlice& slice = slices_[item.slice];
   const size_t group = shape_.group, head_dim = shape_.head_dim;
   LoadQueries(q, slice.first_row, item.kv_head, scratch.q.data());
   const AttentionState partial = Partial(item.partial);
-  const auto ranges = slice.kv->Slots(layer, Position(item.begin), Position(item.end));
+  const auto ranges = slice.kv->Slots(layer, item.begin, item.end);
   AttendDecodeArgs args{.group = group,
                         .head_dim = head_dim,
                         .q = scratch.q.data(),
@@ -208,47 +233,77 @@ void BatchAttention::AttendDecodeItem(LayerId layer, const Item& item, RowsView 
     attend_decode_(args);
     MergeState(partial, scratch.state(), group, head_dim);
   }
+}
+
+void BatchAttention::AttendCodes(LayerId layer, const Item& item, RowsView q, Scratch& scratch) {
+  const BatchSlice& slice = slices_[item.slice];
+  LoadQueries(q, slice.first_row, item.kv_head, scratch.q.data());
+  code_attention_.Attend(*slice.kv->codec(), layer, KvHeadId(item.kv_head),
+                         {.rows = shape_.group,
+                          .q = scratch.q.data(),
+                          .windows = &slice.kv->windows(layer, KvHeadId(item.kv_head)),
+                          .first = item.begin,
+                          .last = item.end,
+                          .state = Partial(item.partial)},
+                         scratch.codes);
+}
+
+// The last of a head's items merges them all, in order.
+void BatchAttention::FinishHead(LayerId id, const Item& item, float* out) {
+  Layer& layer = layers_[id.value];
   // acq_rel: the last one to finish sees the partial states that the others wrote.
-  if (layers_[layer.value].unfinished[item.head].fetch_sub(1, std::memory_order_acq_rel) != 1)
-    return;
-  const Head& head = PlanOf(layer).heads[item.head];
+  if (layer.unfinished[item.head].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const size_t group = shape_.group, head_dim = shape_.head_dim;
+  const Head& head = layer.heads[item.head];
   const AttentionState whole = Partial(head.first_partial);
   for (uint32_t p = 1; p < head.partials; ++p)
     MergeState(whole, Partial(head.first_partial + p), group, head_dim);
-  const size_t row_floats = shape_.kv_heads * group * head_dim;
+  const size_t row = slices_[item.slice].first_row;
   FinishState(whole, group, head_dim,
-              out + slice.first_row * row_floats + item.kv_head * group * head_dim, head_dim);
+              out + (row * shape_.kv_heads + item.kv_head) * group * head_dim, head_dim);
 }
 
-void BatchAttention::AttendPrefillItem(LayerId layer, const Item& item, RowsView q, float* out,
-                                       Scratch& scratch) {
+void BatchAttention::AttendPrompt(LayerId layer, const Item& item, RowsView q, float* out,
+                                  Scratch& scratch) {
   const BatchSlice& slice = slices_[item.slice];
   const size_t group = shape_.group, head_dim = shape_.head_dim, tokens = item.end - item.begin;
-  const uint32_t first_position = slice.kv->size_tokens() + item.begin;
+  const KvHeadId kv_head(item.kv_head);
+  const uint32_t first_cell = slice.kv->cells(layer, kv_head) + item.begin;
   for (size_t t = 0; t < tokens; ++t) {
     LoadQueries(q, slice.first_row + item.begin + t, item.kv_head,
                 scratch.q.data() + t * group * head_dim);
   }
-  ResetState(scratch.state(), tokens * group, head_dim);
-  const uint32_t visible_from = slice.kv->VisibleFrom(layer, first_position);
-  const uint32_t visible_to = first_position + uint32_t(tokens);
-  for (const SlotRange& range :
-       slice.kv->Slots(layer, Position(visible_from), Position(visible_to))) {
+  if (slice.kv->routed(layer)) {
+    const HeadWindows& windows = slice.kv->windows(layer, kv_head);
+    code_attention_.Attend(*slice.kv->codec(), layer, kv_head,
+                           {.rows = tokens * group,
+                            .q = scratch.q.data(),
+                            .windows = &windows,
+                            .first = 0,
+                            .last = uint32_t(windows.attended().size()),
+                            .state = scratch.state()},
+                           scratch.codes);
+  } else {
+    ResetState(scratch.state(), tokens * group, head_dim);
+  }
+  const uint32_t visible_from = slice.kv->VisibleFrom(layer, first_cell);
+  const uint32_t visible_to = first_cell + uint32_t(tokens);
+  for (const SlotRange& range : slice.kv->Slots(layer, visible_from, visible_to)) {
     if (range.begin == range.end) continue;
-    const auto slot_of = [&range](uint32_t position) {  // clipped to the range
-      return position <= range.first ? range.begin
-                                     : std::min(range.end, range.begin + (position - range.first));
+    const auto slot_of = [&range](uint32_t cell) {  // clipped to the range
+      return cell <= range.first ? range.begin
+                                 : std::min(range.end, range.begin + (cell - range.first));
     };
     for (size_t t = 0; t < tokens; ++t) {
-      const uint32_t position = first_position + uint32_t(t);
+      const uint32_t cell = first_cell + uint32_t(t);
       std::fill_n(&scratch.row_begin[t * group], group,
-                  slot_of(slice.kv->VisibleFrom(layer, position)));
-      std::fill_n(&scratch.row_end[t * group], group, slot_of(position + 1));
+                  slot_of(slice.kv->VisibleFrom(layer, cell)));
+      std::fill_n(&scratch.row_end[t * group], group, slot_of(cell + 1));
     }
     attend_prefill_({.rows = tokens * group,
                      .head_dim = head_dim,
                      .q = scratch.q.data(),
-                     .kv = slice.kv->View(layer, KvHeadId(item.kv_head)),
+                     .kv = slice.kv->View(layer, kv_head),
                      .begin = range.begin,
                      .end = range.end,
                      .row_begin = scratch.row_begin.data(),

@@ -1,8 +1,8 @@
 // Attention of one batch over the caches of its sequences. Work is cut into items that do not
-// depend on the number of threads, so results do not either, and handed out by a counter, longest
-// first. A sequence with one new token has an item per KV head and range of keys; the item that
-// finishes a head last merges its partial states in order. A sequence with more has an item per
-// KV head and block of query tokens.
+// depend on the number of threads, so results do not either, and handed out by a counter. A
+// sequence with one new token has, per KV head, an item for each range of f16 keys and of codes;
+// the item that finishes a head last merges its partial states in order. A sequence with more has
+// an item per KV head and block of query tokens.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/attention.h"
+#include "cache/code_attention.h"
 #include "cache/sequence_kv.h"
 #include "core/isa.h"
 #include "kernels/attend_decode/attend_decode.h"
@@ -26,6 +27,14 @@ struct BatchSlice {
   uint32_t first_row = 0, tokens = 0;
 };
 
+// Sees every row that passes through. Called like the Attention it watches, by the same threads.
+class AttentionObserver {
+ public:
+  virtual ~AttentionObserver() = default;
+  virtual void OnStore(LayerId layer, RowsView k, RowsView v, size_t thread, size_t threads) = 0;
+  virtual void OnAttend(LayerId layer, RowsView q, size_t thread, size_t threads) = 0;
+};
+
 class BatchAttention final : public Attention {
  public:
   BatchAttention(const KvShape& shape, Isa isa, uint32_t threads);
@@ -34,54 +43,55 @@ class BatchAttention final : public Attention {
   // Prepares for one run of the graph over `slices`, on whose caches BeginBatch was called. Error
   // kOutOfMemory.
   Status Bind(std::span<const BatchSlice> slices);
+  // Null: nobody. Not while a graph runs.
+  void Watch(AttentionObserver* observer) { observer_ = observer; }
 
   void Store(LayerId layer, RowsView k, RowsView v, size_t thread, size_t threads) override;
   void Attend(LayerId layer, RowsView q, float* out, size_t thread, size_t threads) override;
 
  private:
-  // One unit of work of a layer. Sliding-window and other layers have different lists.
+  enum class Work : uint8_t { kPrompt, kFull, kCodes };
+  // One unit of work of a layer.
   struct Item {
+    Work work = Work::kFull;
     uint32_t slice = 0, kv_head = 0;
-    uint32_t begin = 0, end = 0;  // decode: positions of keys; prefill: tokens of the slice
-    uint32_t partial = 0;         // decode: index of its partial state
-    uint32_t head = 0;            // decode: index into the counters of unfinished heads
+    uint32_t begin = 0, end = 0;  // tokens of the slice, cells of f16 keys, or codes
+    uint32_t partial = 0;         // index of its partial state; not of kPrompt
+    uint32_t head = 0;            // index into the heads whose states are merged
   };
   struct Head {
     uint32_t first_partial = 0, partials = 0;
   };
-  struct Plan {
+  struct Layer {
     std::vector<Item> items;
     std::vector<Head> heads;
-  };
-  struct Layer {
     std::atomic<uint32_t> next_item{0};
-    std::unique_ptr<std::atomic<uint32_t>[]>
-        unfinished;    // partial states that a head of the plan still waits for
-    size_t heads = 0;  // room in `unfinished`
+    // Partial states that each head still waits for.
+    std::unique_ptr<std::atomic<uint32_t>[]> unfinished;
+    size_t unfinished_room = 0;
   };
   struct Scratch;
 
-  void PlanLayers(LayerId any_layer, Plan& plan) const;
-  const Plan& PlanOf(LayerId layer) const {
-    return shape_.is_swa(layer.value) ? swa_plan_ : full_plan_;
-  }
+  void PlanLayer(LayerId id, Layer& layer) const;
+  void PlanHead(LayerId id, uint32_t slice, KvHeadId kv_head, Layer& layer) const;
   AttentionState Partial(uint32_t index) const;
   // The scaled queries of one row's GQA group.
   void LoadQueries(RowsView q, size_t row, uint32_t kv_head, float* into) const;
-  void AttendDecodeItem(LayerId layer, const Item& item, RowsView q, float* out, Scratch& scratch);
-  void AttendPrefillItem(LayerId layer, const Item& item, RowsView q, float* out, Scratch& scratch);
+  void AttendFull(LayerId layer, const Item& item, RowsView q, Scratch& scratch);
+  void AttendCodes(LayerId layer, const Item& item, RowsView q, Scratch& scratch);
+  void FinishHead(LayerId layer, const Item& item, float* out);
+  void AttendPrompt(LayerId layer, const Item& item, RowsView q, float* out, Scratch& scratch);
 
   KvShape shape_;
   AttendDecodeFn attend_decode_;
   AttendPrefillFn attend_prefill_;
   StoreKvFn store_kv_;
+  CodeAttention code_attention_;
+  AttentionObserver* observer_ = nullptr;
   std::vector<BatchSlice> slices_;
-  Plan full_plan_, swa_plan_;
-  uint32_t full_layer_ = 0, swa_layer_ = 0;  // a layer of each kind; meaningful when there is one
-  bool has_full_ = false, has_swa_ = false;
   std::vector<Layer> layers_;
-  AlignedBuffer
-      partials_;  // states of decode items: per item m and d [group] each, then o [group, head_dim]
+  // Partial states: per item m and d [group] each, then o [group, head_dim].
+  AlignedBuffer partials_;
   uint32_t partial_floats_ = 0;
   std::vector<std::unique_ptr<Scratch>> scratch_;  // one per thread
 };

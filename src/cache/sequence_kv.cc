@@ -1,6 +1,7 @@
 #include "cache/sequence_kv.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 
 #include "core/check.h"
@@ -16,32 +17,85 @@ uint32_t RoundUpToBlock(uint64_t tokens) {
 
 Result<SequenceKv> SequenceKv::Create(const KvShape& shape, const Config& config) {
   QEVICT_CHECK_LT(0u, config.capacity_tokens);
+  QEVICT_CHECK_EQ(config.codec == nullptr, config.policy == nullptr);
   SequenceKv kv(shape, config);
-  kv.layers_.resize(shape.layers);
+  kv.budget_ = std::make_unique<ByteBudget>(
+      std::min(config.plan.limit_bytes,
+               config.codec == nullptr ? config.plan.total_bytes() : config.plan.limit_bytes));
+  QEVICT_ASSIGN_OR_RETURN(ByteBudget::Claim claim, kv.budget_->Reserve(config.plan.full_bytes));
+  kv.claims_.push_back(std::move(claim));
+  // One allocation, so that either the whole tier fits into memory or nothing was taken.
+  QEVICT_ASSIGN_OR_RETURN(kv.resident_,
+                          kv.AllocateRegion(config.plan.full_slots, RegionLayers::kAll));
+  QEVICT_CHECK_EQ(uint64_t{kv.resident_.arena.size_bytes()}, config.plan.full_bytes);
+  if (config.codec != nullptr) QEVICT_RETURN_IF_ERROR(kv.AllocateLedger());
+  return kv;
+}
+
+Result<SequenceKv::Region> SequenceKv::AllocateRegion(uint32_t slots, RegionLayers layers) const {
+  Region region;
+  region.layers.resize(shape_.layers);
   uint64_t elements = 0;
-  for (uint32_t l = 0; l < shape.layers; ++l) {
-    uint64_t tokens = config.capacity_tokens;
-    if (shape.is_swa(l))
-      tokens = std::min<uint64_t>(tokens, uint64_t{shape.swa_window} + config.max_batch_tokens);
-    Layer& layer = kv.layers_[l];
-    layer.slots = RoundUpToBlock(tokens);
-    const uint64_t layer_elements = uint64_t{layer.slots} * shape.kv_heads * shape.head_dim;
+  for (uint32_t l = 0; l < shape_.layers; ++l) {
+    Layer& layer = region.layers[l];
+    if (!shape_.is_swa(l)) {
+      layer.slots = slots;
+    } else if (layers == RegionLayers::kAll) {
+      layer.slots = RingSlots(shape_, config_.capacity_tokens, config_.max_batch_tokens);
+    }
+    const uint64_t layer_elements = uint64_t{layer.slots} * shape_.kv_heads * shape_.head_dim;
     layer.keys_offset = elements;
     layer.values_offset = elements + layer_elements;
     elements += 2 * layer_elements;
   }
-  // One allocation, so that either the whole cache fits into memory or nothing was taken.
-  QEVICT_ASSIGN_OR_RETURN(kv.arena_, AlignedBuffer::Allocate(elements * sizeof(F16)));
-  return kv;
+  QEVICT_ASSIGN_OR_RETURN(region.arena, AlignedBuffer::Allocate(elements * sizeof(F16)));
+  return region;
 }
 
-KvView SequenceKv::View(LayerId layer, KvHeadId head) const {
-  const Layer& stored = layers_[layer.value];
+Status SequenceKv::AllocateLedger() {
+  const CachePlan& plan = config_.plan;
+  const uint32_t full = plan.full_slots / config_.geometry.omega, codes = plan.code_windows();
+  const uint32_t pages = CodePages(codes, config_.geometry.omega);
+  QEVICT_ASSIGN_OR_RETURN(ByteBudget::Claim claim, budget_->Reserve(plan.ledger_bytes));
+  claims_.push_back(std::move(claim));
+  QEVICT_ASSIGN_OR_RETURN(ledger_, AlignedBuffer::Allocate(plan.ledger_bytes));
+  pool_ = std::make_unique<PagePool>(config_.codec->format().page_bytes(), kSlabPages, *budget_);
+
+  auto* next = ledger_.as<uint8_t>();
+  const auto take = [&next]<typename T>(T*, uint32_t count) {
+    const std::span<T> array(reinterpret_cast<T*>(next), count);
+    next += array.size_bytes();
+    return array;
+  };
+  routed_index_.resize(shape_.layers);
+  for (uint32_t l = 0, routed = 0; l < shape_.layers; ++l) {
+    if (shape_.is_swa(l)) continue;
+    routed_index_[l] = routed++;
+    for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
+      HeadWindows::Storage storage;
+      storage.pages = take(static_cast<uint8_t**>(nullptr), pages);
+      storage.full = take(static_cast<WindowRecord*>(nullptr), full);
+      storage.codes = take(static_cast<WindowRecord*>(nullptr), codes);
+      heads_.emplace_back(storage, HeadWindows::Context{.geometry = config_.geometry,
+                                                        .codec = config_.codec,
+                                                        .pool = pool_.get(),
+                                                        .layer = LayerId(l),
+                                                        .kv_head = KvHeadId(h)});
+    }
+  }
+  return {};
+}
+
+KvView SequenceKv::ViewIn(const Region& region, LayerId layer, KvHeadId head) const {
+  const Layer& stored = region.layers[layer.value];
   const size_t offset = size_t{head.value} * stored.slots * shape_.head_dim;
-  const F16* arena = arena_.as<F16>();
+  const F16* arena = region.arena.as<F16>();
   return {arena + stored.keys_offset + offset, arena + stored.values_offset + offset, stored.slots};
 }
 
+KvView SequenceKv::View(LayerId layer, KvHeadId head) const {
+  return ViewIn(RegionOf(layer), layer, head);
+}
 F16* SequenceKv::Keys(LayerId layer, KvHeadId head) {
   return const_cast<F16*>(View(layer, head).k);
 }
@@ -49,9 +103,18 @@ F16* SequenceKv::Values(LayerId layer, KvHeadId head) {
   return const_cast<F16*>(View(layer, head).v);
 }
 
-std::array<SlotRange, 2> SequenceKv::Slots(LayerId layer, Position from, Position to) const {
-  const uint32_t begin = from.value, end = to.value;
-  const uint32_t slots = layers_[layer.value].slots;
+uint32_t SequenceKv::cells(LayerId layer, KvHeadId head) const {
+  return routed(layer) ? windows(layer, head).FullTokens(size_tokens_) : size_tokens_;
+}
+
+uint32_t SequenceKv::most_cells() const {
+  uint32_t most = 0;
+  for (const HeadWindows& head : heads_) most = std::max(most, head.FullTokens(size_tokens_));
+  return most;
+}
+
+std::array<SlotRange, 2> SequenceKv::Slots(LayerId layer, uint32_t begin, uint32_t end) const {
+  const uint32_t slots = RegionOf(layer).layers[layer.value].slots;
   QEVICT_DCHECK(begin <= end && end - begin <= slots);
   const uint32_t first_slot = begin % slots;
   const uint32_t first_count = std::min(end - begin, slots - first_slot);
@@ -59,29 +122,114 @@ std::array<SlotRange, 2> SequenceKv::Slots(LayerId layer, Position from, Positio
           SlotRange{0, end - begin - first_count, begin + first_count}};
 }
 
-uint32_t SequenceKv::VisibleFrom(LayerId layer, uint32_t position) const {
-  if (!shape_.is_swa(layer.value) || position < shape_.swa_window) return 0;
-  return position + 1 - shape_.swa_window;
+uint32_t SequenceKv::VisibleFrom(LayerId layer, uint32_t cell) const {
+  if (!shape_.is_swa(layer.value) || cell < shape_.swa_window) return 0;
+  return cell + 1 - shape_.swa_window;
 }
 
-void SequenceKv::BeginBatch(uint32_t tokens) {
+Status SequenceKv::BeginBatch(uint32_t tokens) {
   QEVICT_CHECK_LE(tokens, config_.max_batch_tokens);
   QEVICT_CHECK_LE(tokens, config_.capacity_tokens - size_tokens_);
+  if (config_.codec != nullptr) {
+    QEVICT_RETURN_IF_ERROR(config_.codec->Grow(size_tokens_ + tokens));
+    QEVICT_RETURN_IF_ERROR(PrepareRouting(size_tokens_ + tokens));
+    QEVICT_RETURN_IF_ERROR(FitFullTier(tokens));
+  }
   batch_tokens_ = tokens;
   written_tokens_ = std::max(written_tokens_, size_tokens_ + tokens);
+  return {};
 }
 
-void SequenceKv::Commit() {
-  size_tokens_ += batch_tokens_;
+// The pages and the working room that the commit of the batch may need.
+Status SequenceKv::PrepareRouting(uint32_t new_size) {
+  const Geometry& g = config_.geometry;
+  const uint32_t grown = g.history_windows(new_size) - g.history_windows(size_tokens_);
+  size_t pages = 0, windows = 0;
+  for (const HeadWindows& head : heads_) {
+    const uint32_t codes = uint32_t(head.attended().size() + head.retained().size());
+    pages += head.PagesFor(std::min(grown, config_.plan.code_windows() - codes));
+    windows = std::max(windows, head.full().size() + codes);
+  }
+  windows += g.complete_windows(new_size) - g.complete_windows(size_tokens_);
+  scratch_.Reserve(windows, config_.codec->format());
+  return pool_->Reserve(pages);
+}
+
+// Room for the batch behind the tokens that are there. A prompt's chunks pass through a staging
+// region; what stays of the last one returns to the tier.
+Status SequenceKv::FitFullTier(uint32_t tokens) {
+  const uint32_t needed = most_cells() + tokens;
+  const bool staged = staging_.arena.size_bytes() != 0;
+  if (needed <= config_.plan.full_slots) {
+    if (staged) {
+      CopyFullTier(staging_, resident_);
+      staging_ = {};
+    }
+    return {};
+  }
+  if (staged && needed <= std::ranges::max(staging_.layers, {}, &Layer::slots).slots) return {};
+  QEVICT_ASSIGN_OR_RETURN(Region region,
+                          AllocateRegion(RoundUpToBlock(most_cells() + config_.max_batch_tokens),
+                                         RegionLayers::kRouted));
+  CopyFullTier(staged ? staging_ : resident_, region);
+  staging_ = std::move(region);
+  staging_peak_bytes_ = std::max(staging_peak_bytes_, staging_bytes());
+  return {};
+}
+
+void SequenceKv::CopyFullTier(const Region& from, Region& to) const noexcept {
+  for (uint32_t l = 0; l < shape_.layers; ++l) {
+    if (shape_.is_swa(l)) continue;
+    for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
+      const size_t elements =
+          size_t{RoundUpToBlock(cells(LayerId(l), KvHeadId(h)))} * shape_.head_dim;
+      const KvView source = ViewIn(from, LayerId(l), KvHeadId(h));
+      const KvView target = ViewIn(to, LayerId(l), KvHeadId(h));
+      std::copy_n(source.k, elements, const_cast<F16*>(target.k));
+      std::copy_n(source.v, elements, const_cast<F16*>(target.v));
+    }
+  }
+}
+
+void SequenceKv::Commit() noexcept {
+  const auto start = std::chrono::steady_clock::now();
+  const uint32_t new_size = size_tokens_ + batch_tokens_;
+  for (uint32_t l = 0; l < shape_.layers; ++l) {
+    if (!routed(LayerId(l))) continue;
+    for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
+      const HeadWindows::Counts counts =
+          heads_[HeadIndex(LayerId(l), KvHeadId(h))].Commit({.old_size = size_tokens_,
+                                                             .new_size = new_size,
+                                                             .capacity = config_.plan.capacity,
+                                                             .promotion = config_.promotion,
+                                                             .policy = config_.policy,
+                                                             .k = Keys(LayerId(l), KvHeadId(h)),
+                                                             .v = Values(LayerId(l), KvHeadId(h))},
+                                                            scratch_);
+      stats_.demotions += counts.demotions;
+      stats_.promotions += counts.promotions;
+      stats_.evictions += counts.evictions;
+      stats_.encoded += counts.encoded;
+    }
+  }
+  size_tokens_ = new_size;
   batch_tokens_ = 0;
+  stats_.routing_seconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 Status SequenceKv::Truncate(uint32_t size_tokens) {
   QEVICT_CHECK_LE(size_tokens, size_tokens_);
+  if (size_tokens == size_tokens_) return {};
+  if (config_.codec != nullptr && size_tokens != 0) {
+    return Fail(ErrorCode::kUnsupported,
+                "tokens that were routed cannot be taken back to position " +
+                    std::to_string(size_tokens) + "; start a new sequence, or use --policy full");
+  }
   for (uint32_t l = 0; l < shape_.layers; ++l) {
     if (!shape_.is_swa(l) || size_tokens == 0) continue;
-    const uint32_t kept_from =
-        written_tokens_ > layers_[l].slots ? written_tokens_ - layers_[l].slots : 0;
+    const uint32_t slots = resident_.layers[l].slots;
+    const uint32_t kept_from = written_tokens_ > slots ? written_tokens_ - slots : 0;
     if (kept_from > VisibleFrom(LayerId(l), size_tokens)) {
       return Fail(
           ErrorCode::kUnsupported,
@@ -90,8 +238,24 @@ Status SequenceKv::Truncate(uint32_t size_tokens) {
     }
   }
   size_tokens_ = size_tokens;
-  if (size_tokens == 0) written_tokens_ = 0;
+  if (size_tokens == 0) {
+    written_tokens_ = 0;
+    staging_ = {};
+    for (HeadWindows& head : heads_) head.Clear();
+  }
   return {};
+}
+
+TierStats SequenceKv::stats() const {
+  TierStats stats = stats_;
+  const uint64_t history = config_.geometry.history_windows(size_tokens_);
+  for (const HeadWindows& head : heads_) {
+    stats.full_windows += uint64_t(std::ranges::count_if(
+        head.full(), [history](const WindowRecord& r) { return r.window.value < history; }));
+    stats.quantized_windows += head.attended().size();
+  }
+  stats.evicted_windows = history * heads_.size() - stats.full_windows - stats.quantized_windows;
+  return stats;
 }
 
 }  // namespace qevict

@@ -1,69 +1,145 @@
-// The full-precision KV state of one sequence: f16 keys and values of every layer in the layout of
-// kernels/kv_layout.h. A layer with sliding-window attention keeps a ring that holds its window and
-// one batch; other layers keep every token.
+// The KV state of one sequence under a byte budget. Every (layer, KV head) holds
+//   the full tier   f16 tokens by slot (kernels/kv_layout.h): sinks, then windows in any order, the
+//                   open window last
+//   the quantized tier   windows as codes in pages (kernels/code_layout.h), those that attention
+//                   reads first, then those kept of windows that are full again
+//   the ledger      id and score of each of these windows
+// A layer with sliding-window attention keeps a ring of f16 tokens instead and is never routed.
+// Without tiers (TierSplit::kFullOnly) the slot of a token is its position and nothing moves.
+//
+// A batch of tokens is announced (everything that can fail), stored and attended
+// (batch_attention.h), and committed (nothing can fail): windows that left the local zone are then
+// reviewed, per (layer, KV head), and moved as the routing policy says.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
+#include "cache/cache_plan.h"
+#include "cache/head_windows.h"
 #include "cache/kv_shape.h"
+#include "cache/page_pool.h"
+#include "codec/window_codec.h"
 #include "core/aligned_buffer.h"
 #include "kernels/kv_layout.h"
+#include "policy/routing_policy.h"
+#include "qevict/byte_budget.h"
 #include "qevict/ids.h"
 #include "qevict/status.h"
 
 namespace qevict {
 
-// Slots [begin, end) hold the tokens at positions first, first + 1, ...
+// Slots [begin, end) hold the cells first, first + 1, ... of a layer. A cell is a token of the full
+// tier in the order in which queries see it: in a ring its position, else its slot.
 struct SlotRange {
   uint32_t begin = 0, end = 0;
   uint32_t first = 0;
+};
+
+struct TierStats {
+  uint64_t events = 0, demotions = 0, promotions = 0, evictions = 0;  // windows, over all heads
+  uint64_t encoded = 0;  // windows; at most one per window, whatever moves it makes
+  double routing_seconds = 0.0;
+  uint64_t full_windows = 0, quantized_windows = 0, evicted_windows = 0;  // of the history, now
 };
 
 class SequenceKv {
  public:
   struct Config {
     uint32_t capacity_tokens = 0;   // > 0
-    uint32_t max_batch_tokens = 0;  // the most tokens that one batch appends; sizes the rings
+    uint32_t max_batch_tokens = 0;  // the most tokens that one batch appends
+    Geometry geometry;
+    CachePlan plan;
+    Promotion promotion = Promotion::kExpand;
+    WindowCodec* codec = nullptr;           // null: no tiers; must outlive the sequence
+    const RoutingPolicy* policy = nullptr;  // the same
   };
-  // Error kOutOfMemory.
+  // Errors kOutOfMemory, kBudgetExceeded.
   static Result<SequenceKv> Create(const KvShape& shape, const Config& config);
 
   uint32_t size_tokens() const { return size_tokens_; }
   uint32_t capacity_tokens() const { return config_.capacity_tokens; }
   const KvShape& shape() const { return shape_; }
-  uint64_t resident_bytes() const { return arena_.size_bytes(); }  // what the allocator handed out
+  const Geometry& geometry() const { return config_.geometry; }
+  const WindowCodec* codec() const { return config_.codec; }
+  bool routed(LayerId layer) const {
+    return config_.codec != nullptr && !shape_.is_swa(layer.value);
+  }
+  const ByteBudget& budget() const { return *budget_; }
+  // f16 tokens of a prompt on their way into the tiers, which no budget counts: at most one batch
+  // and the full tier.
+  uint64_t staging_bytes() const { return staging_.arena.size_bytes(); }
+  uint64_t staging_peak_bytes() const { return staging_peak_bytes_; }
+  TierStats stats() const;
+  // Bytes of codes in use; the budget counts the slabs that they are cut from.
+  uint64_t code_bytes() const { return pool_ == nullptr ? 0 : pool_->used_bytes(); }
 
-  // Storage of one KV head; `slots` covers every slot.
+  // Cells of a head before the tokens of the current batch.
+  uint32_t cells(LayerId layer, KvHeadId head) const;
+  // The first cell that a query in cell `cell` sees.
+  uint32_t VisibleFrom(LayerId layer, uint32_t cell) const;
+  // The slots of cells [begin, end), oldest first: one range, or two when a ring wraps between them
+  // (the second may be empty). Precondition: the layer still holds these cells.
+  std::array<SlotRange, 2> Slots(LayerId layer, uint32_t begin, uint32_t end) const;
+  // f16 storage of one KV head; `slots` covers every slot.
   KvView View(LayerId layer, KvHeadId head) const;
   F16* Keys(LayerId layer, KvHeadId head);
   F16* Values(LayerId layer, KvHeadId head);
-
-  // The slots of positions [begin, end), oldest first: one range, or two when a ring wraps between
-  // them (the second may be empty). Precondition: the layer still holds these positions.
-  std::array<SlotRange, 2> Slots(LayerId layer, Position begin, Position end) const;
-  // The first position that a query at `position` sees.
-  uint32_t VisibleFrom(LayerId layer, uint32_t position) const;
+  // Ledger and pages of a head of a routed layer.
+  const HeadWindows& windows(LayerId layer, KvHeadId head) const {
+    return heads_[HeadIndex(layer, head)];
+  }
 
   // `tokens` more are about to be stored. They become part of the sequence with Commit; without it
-  // they do not exist.
-  void BeginBatch(uint32_t tokens);
-  void Commit();
+  // they do not exist. Errors kOutOfMemory, kBudgetExceeded: nothing has changed.
+  Status BeginBatch(uint32_t tokens);
+  void Commit() noexcept;
   // Forgets the tokens from `size_tokens` on. Error kUnsupported: a ring no longer holds the window
-  // before them.
+  // before them, or they have been routed.
   Status Truncate(uint32_t size_tokens);
 
  private:
+  // Where the f16 tokens of a layer stand in an arena.
   struct Layer {
-    uint64_t keys_offset = 0, values_offset = 0;  // in F16 elements from the start of the arena
+    uint64_t keys_offset = 0, values_offset = 0;  // in F16 elements
     uint32_t slots = 0;                           // a multiple of kKeyBlockTokens
   };
+  struct Region {
+    AlignedBuffer arena;
+    std::vector<Layer> layers;
+  };
   SequenceKv(const KvShape& shape, const Config& config) : shape_(shape), config_(config) {}
+
+  enum class RegionLayers { kAll, kRouted };
+  Result<Region> AllocateRegion(uint32_t slots, RegionLayers layers) const;
+  const Region& RegionOf(LayerId layer) const {
+    return staging_.arena.size_bytes() != 0 && routed(layer) ? staging_ : resident_;
+  }
+  size_t HeadIndex(LayerId layer, KvHeadId head) const {
+    return size_t{routed_index_[layer.value]} * shape_.kv_heads + head.value;
+  }
+  uint32_t most_cells() const;  // of any head of a routed layer
+  Status AllocateLedger();
+  Status PrepareRouting(uint32_t new_size);
+  Status FitFullTier(uint32_t tokens);
+  void CopyFullTier(const Region& from, Region& to) const noexcept;
+  KvView ViewIn(const Region& region, LayerId layer, KvHeadId head) const;
+
   KvShape shape_;
   Config config_;
-  std::vector<Layer> layers_;
-  AlignedBuffer arena_;
+  std::unique_ptr<ByteBudget> budget_;  // claims point to it
+  std::vector<ByteBudget::Claim> claims_;
+  Region resident_, staging_;
+  AlignedBuffer ledger_;
+  std::vector<uint32_t> routed_index_;  // [layers]
+  std::unique_ptr<PagePool> pool_;
+  std::vector<HeadWindows> heads_;  // [routed layers, kv_heads]
+  RoutingScratch scratch_;
+  TierStats stats_;
+  uint64_t staging_peak_bytes_ = 0;
   uint32_t size_tokens_ = 0;
   uint32_t batch_tokens_ = 0;
   uint32_t written_tokens_ = 0;  // how far rings were ever written, committed or not

@@ -41,14 +41,18 @@ uint64_t AvailableMemoryBytes() {
   return available;
 }
 
+size_t AlignedBuffer::RoundedBytes(size_t bytes) {
+  const size_t page_bytes = size_t(sysconf(_SC_PAGESIZE));
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
 Result<AlignedBuffer> AlignedBuffer::Allocate(size_t bytes) {
   AlignedBuffer buffer;
   if (bytes == 0) return buffer;
-  const size_t page_bytes = size_t(sysconf(_SC_PAGESIZE));
-  if (bytes > std::numeric_limits<size_t>::max() - page_bytes) {
+  if (bytes > std::numeric_limits<size_t>::max() / 2) {
     return Fail(ErrorCode::kOutOfMemory, "a buffer of more bytes than addresses was asked for");
   }
-  const size_t rounded = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+  const size_t rounded = RoundedBytes(bytes);
   const uint64_t available = AvailableMemoryBytes();
   void* base = rounded > available ? MAP_FAILED
                                    : mmap(nullptr, rounded, PROT_READ | PROT_WRITE,

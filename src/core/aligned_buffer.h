@@ -15,6 +15,8 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   // Rounds up to whole pages; size_bytes() is what was handed out. Error kOutOfMemory.
   static Result<AlignedBuffer> Allocate(size_t bytes);
+  // What Allocate hands out for `bytes`: whole pages. Precondition: it fits into size_t.
+  static size_t RoundedBytes(size_t bytes);
   AlignedBuffer(AlignedBuffer&& other) noexcept { *this = std::move(other); }
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
     std::swap(base_, other.base_);

@@ -50,7 +50,7 @@ bool CpuSupports(Isa isa) {
     return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512vnni") &&
-           __builtin_cpu_supports("avx512bf16");
+           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16");
   }
 #elif defined(__aarch64__) && defined(__linux__)
   if (isa == Isa::kNeon) return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;

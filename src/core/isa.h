@@ -13,7 +13,7 @@ enum class Isa {
   kScalar,  // portable C++, runs anywhere
   kNeon,    // aarch64: NEON with dot product (Armv8.2-A)
   kAvx2,    // x86-64: AVX2 + FMA + F16C + BMI2 (Haswell, Zen 1 and later)
-  kAvx512,  // x86-64: AVX-512 F/BW/DQ/VL/CD with VNNI and BF16 (Zen 4, Sapphire Rapids and later)
+  kAvx512,  // x86-64: AVX-512 F/BW/DQ/VL/CD, VNNI, VBMI, BF16 (Zen 4, Sapphire Rapids and later)
 };
 
 std::string_view IsaName(Isa isa);  // "scalar", "neon", "avx2", "avx512": the values of QEVICT_ISA

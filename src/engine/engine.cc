@@ -4,9 +4,15 @@
 #include <string>
 
 #include "cache/batch_attention.h"
+#include "cache/cache_plan.h"
 #include "core/cpu_count.h"
 #include "core/isa.h"
+#include "engine/calibration_text.h"
+#include "engine/codec_tables.h"
+#include "engine/table_recorder.h"
 #include "model/model_runner.h"
+#include "model/rope_angles.h"
+#include "policy/routing_policy.h"
 
 namespace qevict {
 namespace {
@@ -26,17 +32,23 @@ KvShape ShapeOf(const Hyperparameters& h) {
           .score_scale = h.attention_scale};
 }
 
-class FullCacheSequence final : public Sequence {
+class CachedSequence final : public Sequence {
  public:
-  explicit FullCacheSequence(SequenceKv kv) : kv_(std::move(kv)) {}
+  CachedSequence(SequenceKv kv, const CachePlan& plan) : kv_(std::move(kv)), plan_(plan) {}
   uint32_t size_tokens() const override { return kv_.size_tokens(); }
   uint32_t capacity_tokens() const override { return kv_.capacity_tokens(); }
   std::span<const Token> tokens() const override { return tokens_; }
   KvUsage kv_usage() const override {
-    const KvShape& shape = kv_.shape();
-    const uint64_t bytes = kv_.resident_bytes();
-    return {bytes, bytes, bytes,
-            uint64_t{shape.layers} * shape.layer_token_bytes() * kv_.capacity_tokens()};
+    const ByteBudget& budget = kv_.budget();
+    return {.limit_bytes = budget.limit_bytes(),
+            .used_bytes = budget.used_bytes(),
+            .peak_bytes = budget.peak_bytes(),
+            .full_f16_bytes = FullCacheBytes(kv_.shape(), kv_.capacity_tokens()),
+            .full_bytes = plan_.full_bytes,
+            .quantized_bytes = budget.used_bytes() - plan_.full_bytes - plan_.ledger_bytes,
+            .ledger_bytes = plan_.ledger_bytes,
+            .staging_peak_bytes = kv_.staging_peak_bytes(),
+            .tiers = kv_.stats()};
   }
   Status Truncate(uint32_t size_tokens) override {
     if (size_tokens > kv_.size_tokens()) {
@@ -50,20 +62,40 @@ class FullCacheSequence final : public Sequence {
   }
 
   SequenceKv& kv() { return kv_; }
-  void Commit(std::span<const Token> tokens) {
+  // Room for `tokens` more, so that Commit cannot fail.
+  void Reserve(size_t tokens) { tokens_.reserve(tokens_.size() + tokens); }
+  void Commit(std::span<const Token> tokens) noexcept {
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     kv_.Commit();
   }
 
  private:
   SequenceKv kv_;
+  CachePlan plan_;
   std::vector<Token> tokens_;
 };
 
+TierSplit SplitOf(CachePolicy policy) {
+  switch (policy) {
+    case CachePolicy::kFull:
+      return TierSplit::kFullOnly;
+    case CachePolicy::kQuant:
+      return TierSplit::kCodeAll;
+    case CachePolicy::kQevict:
+      return TierSplit::kFullAndCodes;
+    case CachePolicy::kAuto:
+      return TierSplit::kCodeHistory;
+  }
+  return TierSplit::kFullOnly;
+}
+
 class GgufEngine final : public Engine {
  public:
-  static Result<std::unique_ptr<Engine>> Load(const EngineConfig& config) {
+  static Result<std::unique_ptr<Engine>> Load(const EngineConfig& config,
+                                              const ProgressFn& progress) {
     std::unique_ptr<GgufEngine> engine(new GgufEngine);
+    QEVICT_RETURN_IF_ERROR(config.cache.Validate());
+    engine->cache_ = config.cache;
     engine->threads_ = config.threads == 0 ? UsableCores() : config.threads;
     if (engine->threads_ > kMaxThreads) {
       return Fail(ErrorCode::kInvalidArgument, "--threads " + std::to_string(config.threads) +
@@ -85,6 +117,7 @@ class GgufEngine final : public Engine {
     QEVICT_ASSIGN_OR_RETURN(engine->runner_,
                             ModelRunner::Load(*engine->file_, engine->hyperparameters_,
                                               *engine->attention_, engine->threads_));
+    if (config.cache.tiered()) QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress));
     return engine;
   }
 
@@ -100,13 +133,22 @@ class GgufEngine final : public Engine {
                                                    std::to_string(hyperparameters_.context_train) +
                                                    ", the model's own; change --ctx");
     }
-    auto kv = SequenceKv::Create(ShapeOf(hyperparameters_), {.capacity_tokens = capacity_tokens,
-                                                             .max_batch_tokens = prefill_chunk_});
+    const KvShape shape = ShapeOf(hyperparameters_);
+    QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens));
+    const bool tiered = codec_ != nullptr;
+    auto kv = SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
+                                         .max_batch_tokens = prefill_chunk_,
+                                         .geometry = cache_.geometry,
+                                         .plan = plan,
+                                         .promotion = cache_.promotion,
+                                         .codec = tiered ? codec_.get() : nullptr,
+                                         .policy = tiered ? &policy_ : nullptr});
     if (!kv) {
       return Fail(kv.error().code, "no memory for a cache of " + std::to_string(capacity_tokens) +
-                                       " tokens: " + kv.error().message + "; lower --ctx");
+                                       " tokens: " + kv.error().message +
+                                       "; lower --ctx or --kv-budget");
     }
-    return std::make_unique<FullCacheSequence>(std::move(*kv));
+    return std::make_unique<CachedSequence>(std::move(*kv), plan);
   }
 
   Status Run(std::span<BatchItem> batch, const CancelFn& cancel) override {
@@ -122,7 +164,7 @@ class GgufEngine final : public Engine {
       tokens_.insert(tokens_.end(), item.tokens.begin(), item.tokens.end());
       for (uint32_t t = 0; t < count; ++t) positions_.emplace_back(kv.size_tokens() + t);
       for (uint32_t t = FirstLogitToken(item); t < count; ++t) logit_rows_.push_back(first_row + t);
-      kv.BeginBatch(count);
+      QEVICT_RETURN_IF_ERROR(kv.BeginBatch(count));
     }
     QEVICT_RETURN_IF_ERROR(attention_->Bind(slices_));
     QEVICT_ASSIGN_OR_RETURN(std::span<const float> logits, runner_->Run({.tokens = tokens_,
@@ -133,7 +175,7 @@ class GgufEngine final : public Engine {
       const size_t floats = (item.tokens.size() - FirstLogitToken(item)) * hyperparameters_.vocab;
       if (floats != 0) item.logits_out->assign(logits.begin(), logits.begin() + ptrdiff_t(floats));
       logits = logits.subspan(floats);
-      static_cast<FullCacheSequence*>(item.sequence)->Commit(item.tokens);
+      static_cast<CachedSequence*>(item.sequence)->Commit(item.tokens);
     }
     return {};
   }
@@ -141,8 +183,85 @@ class GgufEngine final : public Engine {
  private:
   GgufEngine() = default;
 
+  Result<CachePlan> PlanFor(const KvShape& shape, uint32_t capacity_tokens) const {
+    PlanRequest request{.split = codec_ == nullptr ? TierSplit::kFullOnly : SplitOf(cache_.policy),
+                        .full_share = cache_.full_share,
+                        .geometry = cache_.geometry,
+                        .key_bits = cache_.key_bits,
+                        .value_bits = cache_.value_bits,
+                        .capacity_tokens = capacity_tokens,
+                        .max_batch_tokens = prefill_chunk_,
+                        .limit_bytes = UINT64_MAX};
+    // The tables are measured with a full cache, whatever the budget.
+    if (cache_.budget && (codec_ != nullptr || cache_.policy == CachePolicy::kFull)) {
+      request.limit_bytes = cache_.budget->LimitBytes(FullCacheBytes(shape, capacity_tokens));
+    } else if (request.split == TierSplit::kCodeAll) {
+      request.limit_bytes = CodeAllBytes(shape, request);
+    }
+    return PlanCache(shape, request);
+  }
+
+  // Tables of the codec from their file, or else measured and written to it.
+  Status LoadCodec(const ProgressFn& progress) {
+    const Hyperparameters& h = hyperparameters_;
+    const TablesShape shape{h.layers, h.kv_heads, h.head_dim};
+    WindowCodec::Config config{
+        .format = {h.head_dim, cache_.key_bits, cache_.value_bits},
+        .rope = {.head_dim = h.head_dim,
+                 .layout = h.rope_layout == RopeLayout::kHalves ? RopePairs::Layout::kHalves
+                                                                : RopePairs::Layout::kInterleaved,
+                 .angles = RopeAngles(*file_, h)},
+        .layers = h.layers,
+        .kv_heads = h.kv_heads,
+        .heads = {},
+        .sinks = cache_.geometry.sinks,
+        .omega = cache_.geometry.omega};
+    const std::string fingerprint = ModelFingerprint(*file_);
+    const std::string path = TablesPath(cache_.tables_folder, fingerprint);
+    if (!cache_.tables_folder.empty()) {
+      QEVICT_ASSIGN_OR_RETURN(auto stored, ReadTables(path, fingerprint, shape));
+      if (stored) config.heads = std::move(*stored);
+    }
+    if (config.heads.empty()) {
+      QEVICT_ASSIGN_OR_RETURN(config.heads, MeasureTables(config, progress));
+      if (!cache_.tables_folder.empty()) {
+        QEVICT_RETURN_IF_ERROR(WriteTables(path, fingerprint, shape, config.heads));
+      }
+    }
+    QEVICT_ASSIGN_OR_RETURN(codec_, WindowCodec::Create(std::move(config)));
+    return {};
+  }
+
+  Result<std::vector<HeadTables>> MeasureTables(const WindowCodec::Config& codec,
+                                                const ProgressFn& progress) {
+    QEVICT_ASSIGN_OR_RETURN(
+        std::vector<Token> text,
+        tokenizer_->Encode(kCalibrationText, SpecialText::kPlain, Bos::kModelDefault));
+    text.resize(std::min<size_t>(text.size(), hyperparameters_.context_train));
+    CodeFormat format = kTableFormat;
+    format.head_dim = hyperparameters_.head_dim;
+    TableRecorder recorder(ShapeOf(hyperparameters_), format, codec.rope, kTableSinks,
+                           kTableBiasTokens);
+    QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<Sequence> sequence,
+                            NewSequence(uint32_t(text.size())));
+    attention_->Watch(&recorder);
+    Status status;
+    for (size_t begin = 0; begin < text.size() && status; begin += prefill_chunk_) {
+      const size_t count = std::min<size_t>(prefill_chunk_, text.size() - begin);
+      recorder.BeginBatch(uint32_t(begin), uint32_t(count));
+      BatchItem item{.sequence = sequence.get(),
+                     .tokens = std::span(text).subspan(begin, count),
+                     .logits = LogitRows::kNone};
+      status = Run({&item, 1}, {});
+      if (progress) progress(uint32_t(begin + count), uint32_t(text.size()));
+    }
+    attention_->Watch(nullptr);
+    QEVICT_RETURN_IF_ERROR(status);
+    return recorder.Build();
+  }
+
   static SequenceKv& KvOf(const BatchItem& item) {
-    return static_cast<FullCacheSequence*>(item.sequence)->kv();
+    return static_cast<CachedSequence*>(item.sequence)->kv();
   }
 
   // The first token of the item whose logits are wanted.
@@ -185,6 +304,13 @@ class GgufEngine final : public Engine {
     return {};
   }
 
+  // Tables are measured like this, whatever a sequence uses: they depend on none of it.
+  static constexpr CodeFormat kTableFormat{0, 3, 2};
+  static constexpr uint32_t kTableSinks = 4, kTableBiasTokens = 32;
+
+  CacheConfig cache_;
+  ScorePolicy policy_;
+  std::unique_ptr<WindowCodec> codec_;  // null: sequences hold every token in f16
   uint32_t threads_ = 1;
   Isa isa_ = Isa::kScalar;
   std::unique_ptr<GgufFile> file_;
@@ -201,8 +327,9 @@ class GgufEngine final : public Engine {
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::Load(const EngineConfig& config) {
-  return GgufEngine::Load(config);
+Result<std::unique_ptr<Engine>> Engine::Load(const EngineConfig& config,
+                                             const ProgressFn& progress) {
+  return GgufEngine::Load(config, progress);
 }
 
 Status Engine::Prefill(Sequence& sequence, std::span<const Token> tokens,

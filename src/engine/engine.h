@@ -2,16 +2,16 @@
 // time: calls of Run must not overlap; everything else about an engine is const.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "cache/sequence_kv.h"
 #include "core/cancel.h"
+#include "engine/cache_config.h"
 #include "model/hyperparameters.h"
 #include "model/token.h"
 #include "model/tokenizer.h"
@@ -23,15 +23,21 @@ struct EngineConfig {
   std::string model_path;
   uint32_t threads = 0;          // 0: one per physical core that the process may use
   uint32_t prefill_chunk = 512;  // tokens per prefill step, 1 .. 4096
+  CacheConfig cache;
 };
 
-// Bytes that a sequence's cache holds. All are exact: what the allocator handed out.
+// Bytes that a sequence's cache holds: what the allocator handed out.
 struct KvUsage {
   uint64_t limit_bytes = 0;  // never exceeded
   uint64_t used_bytes = 0;   // now
   uint64_t peak_bytes = 0;   // since the sequence was made
-  uint64_t full_f16_bytes =
-      0;  // what an f16 cache of every token in every layer would take, for comparison
+  // What an f16 cache of every token in every layer would take, for comparison.
+  uint64_t full_f16_bytes = 0;
+  // used_bytes by what they hold.
+  uint64_t full_bytes = 0, quantized_bytes = 0, ledger_bytes = 0;
+  // f16 tokens of a prompt on their way into the tiers, beside the limit: the most there ever were.
+  uint64_t staging_peak_bytes = 0;
+  TierStats tiers;
 };
 
 // One conversation or document with its own cache. Made by an engine, which must outlive it.
@@ -63,9 +69,11 @@ using ProgressFn = std::function<void(uint32_t done, uint32_t total)>;
 
 class Engine {
  public:
-  // Errors: kNotFound, kBadFile, kUnsupported, kOutOfMemory, kInvalidArgument (QEVICT_ISA, thread
-  // counts).
-  static Result<std::unique_ptr<Engine>> Load(const EngineConfig& config);
+  // A model that is first used with a tiered cache reads a built-in text so that the codec can be
+  // fitted to it; `progress` shows how far that is. Errors: kNotFound, kBadFile, kUnsupported,
+  // kOutOfMemory, kInvalidArgument (QEVICT_ISA, counts, cache), kIo, kInternal.
+  static Result<std::unique_ptr<Engine>> Load(const EngineConfig& config,
+                                              const ProgressFn& progress = {});
   virtual ~Engine() = default;
 
   virtual const Hyperparameters& hyperparameters() const = 0;

@@ -133,6 +133,13 @@ std::string KnownNames() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+std::string CacheFolder() {
+  if (const std::string cache = Environment("QEVICT_CACHE"); !cache.empty()) return cache;
+  if (const std::string cache = Environment("XDG_CACHE_HOME"); !cache.empty())
+    return cache + "/qevict";
+  return Environment("HOME") + "/.cache/qevict";
+}
+
 }  // namespace
 
 std::span<const CatalogModel> Catalog() { return kModels; }
@@ -142,13 +149,8 @@ const CatalogModel* FindCatalogModel(std::string_view name) {
   return found == std::end(kModels) ? nullptr : found;
 }
 
-std::string ModelFolder() {
-  if (const std::string cache = Environment("QEVICT_CACHE"); !cache.empty())
-    return cache + "/models";
-  if (const std::string cache = Environment("XDG_CACHE_HOME"); !cache.empty())
-    return cache + "/qevict/models";
-  return Environment("HOME") + "/.cache/qevict/models";
-}
+std::string ModelFolder() { return CacheFolder() + "/models"; }
+std::string TablesFolder() { return CacheFolder() + "/tables"; }
 
 std::string CatalogPath(const CatalogModel& model) {
   return ModelFolder() + "/" + std::string(model.file_name);

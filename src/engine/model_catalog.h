@@ -31,6 +31,8 @@ const CatalogModel* FindCatalogModel(std::string_view name);  // nullptr: unknow
 // $QEVICT_CACHE/models, $XDG_CACHE_HOME/qevict/models or ~/.cache/qevict/models. Need not exist
 // yet.
 std::string ModelFolder();
+// The same, `tables` in place of `models`: what is measured of models.
+std::string TablesFolder();
 std::string CatalogPath(const CatalogModel& model);
 // A file of the right size is there under its final name, which it got only after its hash was
 // right.

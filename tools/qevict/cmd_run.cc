@@ -9,6 +9,7 @@
 #include "tools/qevict/chat.h"
 #include "tools/qevict/command.h"
 #include "tools/qevict/interrupt.h"
+#include "tools/qevict/progress_line.h"
 #include "tools/qevict/run_options.h"
 #include "tools/qevict/run_report.h"
 #include "tools/qevict/text_source.h"
@@ -101,6 +102,14 @@ Result<uint32_t> ChooseContext(uint64_t prompt_tokens, const RunOptions& options
   return context;
 }
 
+Result<std::unique_ptr<Engine>> LoadEngine(const EngineConfig& config, const RunOptions& options) {
+  ProgressLine line(options.quiet ? ProgressLine::Style::kSilent : StyleOnTerminalOnly());
+  return Engine::Load(config, [&line](uint32_t done, uint32_t total) {
+    line.Update("fitting the codec to the model, once", double(done) / double(total),
+                fmt::format("{} / {} tokens", FormatTokens(done), FormatTokens(total)));
+  });
+}
+
 Result<ExitStatus> AnswerOnce(Engine& engine, Sequence& sequence, const Prompt& prompt,
                               const RunOptions& options, OutputFormat format) {
   const bool json = format == OutputFormat::kJson;
@@ -128,6 +137,7 @@ Result<ExitStatus> AnswerOnce(Engine& engine, Sequence& sequence, const Prompt& 
 
 Result<ExitStatus> Run(RunOptions options, OutputFormat format) {
   QEVICT_RETURN_IF_ERROR(CheckRunOptions(options));
+  QEVICT_RETURN_IF_ERROR(options.cache.Validate());
   if (options.interactive && format == OutputFormat::kJson) {
     return Fail(ErrorCode::kInvalidArgument, "--json is for one answer; drop it or -i");
   }
@@ -135,10 +145,13 @@ Result<ExitStatus> Run(RunOptions options, OutputFormat format) {
   QEVICT_RETURN_IF_ERROR(LoadGrammar(options));
   QEVICT_ASSIGN_OR_RETURN(const std::string path, ResolveModel(options.model));
   CatchInterrupts();
-  QEVICT_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Engine> engine,
-      Engine::Load(
-          {.model_path = path, .threads = options.threads, .prefill_chunk = options.chunk}));
+  options.cache.tables_folder = TablesFolder();
+  QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                          LoadEngine({.model_path = path,
+                                      .threads = options.threads,
+                                      .prefill_chunk = options.chunk,
+                                      .cache = options.cache},
+                                     options));
   QEVICT_ASSIGN_OR_RETURN(const Prompt prompt, EncodePrompt(*engine, options, text));
   QEVICT_ASSIGN_OR_RETURN(
       const uint32_t context,

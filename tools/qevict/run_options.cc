@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "tools/qevict/cache_options.h"
 #include "tools/qevict/text_source.h"
 
 namespace qevict::cli {
@@ -95,6 +96,7 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       ->check(Between(1, 4096))
       ->capture_default_str()
       ->group(kEngine);
+  AddCacheFlags(command, options.cache);
   command.add_flag("--quiet", options.quiet, "Nothing on standard error but errors");
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cache_config.h"
 #include "engine/generator.h"
 #include "model/sampler.h"
 #include "qevict/status.h"
@@ -21,6 +22,7 @@ struct RunOptions {
   uint32_t ctx = 0;      // 0: as much as the prompt and the answer need
   uint32_t threads = 0;  // 0: one per physical core
   uint32_t chunk = 512;
+  CacheConfig cache;
   std::string grammar_file, json_schema;
   SamplingConfig sampling;  // LoadGrammar() fills in the grammar
   GenerateConfig generate;

@@ -29,6 +29,35 @@ std::string_view Ending(StopReason reason) {
   return "";
 }
 
+std::string TierSummary(const KvUsage& kv) {
+  const TierStats& tiers = kv.tiers;
+  return fmt::format(
+      "tiers   {:>15}  f16, {} codes, {} ledger; history of {} full, {} quantized, {} evicted "
+      "windows\n"
+      "routing {:>15}  {} demotions, {} promotions, {} evictions, {} windows coded\n",
+      FormatBytes(kv.full_bytes), FormatBytes(kv.quantized_bytes), FormatBytes(kv.ledger_bytes),
+      FormatTokens(tiers.full_windows), FormatTokens(tiers.quantized_windows),
+      FormatTokens(tiers.evicted_windows), fmt::format("{:.0f} ms", tiers.routing_seconds * 1e3),
+      FormatTokens(tiers.demotions), FormatTokens(tiers.promotions), FormatTokens(tiers.evictions),
+      FormatTokens(tiers.encoded));
+}
+
+Json TiersJson(const KvUsage& kv) {
+  const TierStats& tiers = kv.tiers;
+  return {{"full_bytes", kv.full_bytes},
+          {"quantized_bytes", kv.quantized_bytes},
+          {"ledger_bytes", kv.ledger_bytes},
+          {"staging_peak_bytes", kv.staging_peak_bytes},
+          {"full_windows", tiers.full_windows},
+          {"quantized_windows", tiers.quantized_windows},
+          {"evicted_windows", tiers.evicted_windows},
+          {"demotions", tiers.demotions},
+          {"promotions", tiers.promotions},
+          {"evictions", tiers.evictions},
+          {"encoded", tiers.encoded},
+          {"routing_ms", tiers.routing_seconds * 1e3}};
+}
+
 }  // namespace
 
 std::string RunSummary(const Answer& answer, const RunFacts& facts) {
@@ -47,6 +76,7 @@ std::string RunSummary(const Answer& answer, const RunFacts& facts) {
   text += fmt::format("cache   {:>15}  now; peak {}, limit {}; every token in f16: {}\n",
                       FormatBytes(kv.used_bytes), FormatBytes(kv.peak_bytes),
                       FormatBytes(kv.limit_bytes), FormatBytes(kv.full_f16_bytes));
+  if (kv.quantized_bytes != 0 || kv.ledger_bytes != 0) text += TierSummary(kv);
   return text;
 }
 
@@ -62,7 +92,8 @@ std::string RunJson(const Answer& answer, const RunFacts& facts) {
                       {{"limit_bytes", kv.limit_bytes},
                        {"used_bytes", kv.used_bytes},
                        {"peak_bytes", kv.peak_bytes},
-                       {"full_f16_bytes", kv.full_f16_bytes}}},
+                       {"full_f16_bytes", kv.full_f16_bytes},
+                       {"tiers", TiersJson(kv)}}},
                      {"context_tokens", facts.context_tokens},
                      {"model", facts.model},
                      {"threads", facts.threads},

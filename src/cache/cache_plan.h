@@ -1,0 +1,80 @@
+// How a byte budget is split before a sequence holds its first token. Pure arithmetic: every
+// (layer, KV head) gets the same room, and the sum of all that is ever allocated stays within the
+// limit.
+#pragma once
+
+#include "cache/kv_shape.h"
+#include "core/aligned_buffer.h"
+#include "core/geometry.h"
+#include "kernels/code_layout.h"
+#include "kernels/kv_layout.h"
+#include "policy/routing_policy.h"
+#include "qevict/status.h"
+
+namespace qevict {
+
+enum class TierSplit {
+  kFullOnly,      // every token in the full tier
+  kCodeHistory,   // history is quantized; evicted where the budget cannot hold all codes
+  kCodeAll,       // the same, but a budget that cannot hold all codes is refused
+  kFullAndCodes,  // a share of the history's bytes for full windows, the rest for codes
+};
+
+struct PlanRequest {
+  TierSplit split = TierSplit::kCodeHistory;
+  float full_share = 0.3f;  // of the history's bytes, for kFullAndCodes
+  Geometry geometry;
+  uint32_t key_bits = 3, value_bits = 2;
+  uint32_t capacity_tokens = 0;   // prompt and answer
+  uint32_t max_batch_tokens = 0;  // sizes the rings of sliding-window layers
+  uint64_t limit_bytes = 0;
+};
+
+struct CachePlan {
+  uint64_t limit_bytes = 0;
+  TierCapacity capacity;          // history windows per (layer, KV head)
+  uint32_t retained_windows = 0;  // codes kept of windows that are full again
+  uint32_t full_slots = 0;        // f16 tokens per (layer, KV head), a multiple of 16
+  // At most; their sum is within the limit.
+  uint64_t full_bytes = 0;    // f16 tokens of routed layers, rings of the others
+  uint64_t ledger_bytes = 0;  // scores, window ids, tables of pages
+  uint64_t code_bytes = 0;    // pages of codes, in slabs as allocated
+  uint64_t total_bytes() const { return full_bytes + ledger_bytes + code_bytes; }
+
+  uint32_t code_windows() const { return capacity.quantized + retained_windows; }
+};
+
+// What the ledger holds of a window.
+struct WindowRecord {
+  WindowId window;
+  float score = 0.0f;
+};
+// The ledger of one (layer, KV head): its pages of codes, then records of full windows and of
+// codes.
+constexpr uint64_t LedgerHeadBytes(uint64_t full_windows, uint64_t code_windows, uint64_t pages) {
+  return pages * sizeof(uint8_t*) + (full_windows + code_windows) * sizeof(WindowRecord);
+}
+inline constexpr uint32_t kSlabPages = 64;
+
+// Pages of codes that `windows` windows of one (layer, KV head) take.
+constexpr uint32_t CodePages(uint32_t windows, uint32_t omega) {
+  return uint32_t((uint64_t{windows} * omega + kCodePageTokens - 1) / kCodePageTokens);
+}
+inline uint64_t SlabBytes(const CodeFormat& format) {
+  return AlignedBuffer::RoundedBytes(kSlabPages * format.page_bytes());
+}
+
+// Layers that routing reviews: all but those with sliding-window attention.
+uint32_t RoutedLayers(const KvShape& shape);
+// Slots that one KV head of a sliding-window layer keeps.
+uint32_t RingSlots(const KvShape& shape, uint32_t capacity_tokens, uint32_t max_batch_tokens);
+// An f16 cache of every token in every layer, to which a budget in per cent refers.
+uint64_t FullCacheBytes(const KvShape& shape, uint32_t capacity_tokens);
+
+// The smallest limit with which TierSplit::kCodeAll works.
+uint64_t CodeAllBytes(const KvShape& shape, const PlanRequest& request);
+
+// Errors: kInvalidArgument (geometry), kBudgetExceeded with the smallest budget that works.
+Result<CachePlan> PlanCache(const KvShape& shape, const PlanRequest& request);
+
+}  // namespace qevict

@@ -1,0 +1,84 @@
+#include "cache/code_attention.h"
+
+#include <algorithm>
+
+namespace qevict {
+namespace {
+
+// Tokens of one kernel call: bounds its working room, and that of the biases.
+constexpr uint32_t kCallTokens = 2048;
+
+float* Align64(std::vector<float>& room) {
+  return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(room.data()) + 63) / 64 * 64);
+}
+
+}  // namespace
+
+CodeAttention::CodeAttention(const KvShape& shape, Isa isa)
+    : head_dim_(shape.head_dim),
+      attend_codes_(SelectVariant(AttendCodesVariants(), isa)),
+      dot_rows_(SelectVariant(DotRowsVariants(), isa)) {}
+
+void CodeAttention::PrepareBias(const WindowCodec& codec, const Args& args, uint32_t first,
+                                uint32_t last, Scratch& scratch) const {
+  // Neighbours share a block as long as nothing between them was evicted.
+  scratch.turns.clear();
+  scratch.bias_of_window.clear();
+  size_t block = SIZE_MAX;
+  for (const WindowRecord& record : args.windows->attended().subspan(first, last - first)) {
+    const size_t its_block = codec.BiasBlockOf(record.window);
+    if (its_block != block) scratch.turns.push_back(codec.turns().row(its_block));
+    block = its_block;
+    scratch.bias_of_window.push_back(uint32_t(scratch.turns.size()) - 1);
+  }
+  scratch.bias.resize(args.rows * scratch.turns.size());
+  dot_rows_({.rows = args.rows,
+             .columns = scratch.turns.size(),
+             .depth = head_dim_,
+             .a = scratch.mean_queries.data(),
+             .b = scratch.turns.data(),
+             .out = scratch.bias.data(),
+             .out_stride = scratch.turns.size()});
+}
+
+void CodeAttention::Attend(const WindowCodec& codec, LayerId layer, KvHeadId head, const Args& args,
+                           Scratch& scratch) const {
+  ResetState(args.state, args.rows, head_dim_);
+  if (args.first >= args.last) return;
+  const HeadCodec& head_codec = codec.head(layer, head);
+  const size_t floats = args.rows * head_dim_;
+  scratch.q.resize(floats);
+  scratch.q_scale.resize(args.rows);
+  scratch.mean_queries.resize(floats);
+  for (size_t r = 0; r < args.rows; ++r) {
+    const float* q = args.q + r * head_dim_;
+    scratch.q_scale[r] = head_codec.TransformQuery(q, scratch.q.data() + r * head_dim_);
+    MeanQuery(codec.turns().pairs(), q, head_codec.tables().mean.data(),
+              scratch.mean_queries.data() + r * head_dim_);
+  }
+  const uint32_t omega = args.windows->omega();
+  const uint32_t call_windows = std::max(1u, kCallTokens / omega);
+  scratch.kernel.resize(AttendCodesScratchBytes(size_t{call_windows} * omega) / sizeof(float) + 16);
+  for (uint32_t first = args.first; first < args.last; first += call_windows) {
+    const uint32_t last = std::min(args.last, first + call_windows);
+    PrepareBias(codec, args, first, last, scratch);
+    attend_codes_({.rows = args.rows,
+                   .format = codec.format(),
+                   .q = scratch.q.data(),
+                   .q_scale = scratch.q_scale.data(),
+                   .pages = args.windows->pages(),
+                   .begin = size_t{first} * omega,
+                   .end = size_t{last} * omega,
+                   .omega = omega,
+                   .bias = scratch.bias.data(),
+                   .bias_stride = scratch.turns.size(),
+                   .bias_of_window = scratch.bias_of_window.data(),
+                   .state = args.state,
+                   .masses = nullptr,
+                   .mass_stride = 0,
+                   .scratch = Align64(scratch.kernel)});
+  }
+  for (size_t r = 0; r < args.rows; ++r) head_codec.FinishValues(args.state.o + r * head_dim_);
+}
+
+}  // namespace qevict

@@ -1,0 +1,53 @@
+// Attention of query rows over the quantized tier of one (layer, KV head): everything around the
+// kernel that turns queries into the codes' space and sums back.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cache/head_windows.h"
+#include "cache/kv_shape.h"
+#include "codec/window_codec.h"
+#include "core/aligned_buffer.h"
+#include "core/isa.h"
+#include "kernels/attend_codes/attend_codes.h"
+#include "kernels/dot_rows/dot_rows.h"
+
+namespace qevict {
+
+class CodeAttention {
+ public:
+  // A thread's own working room.
+  struct Scratch {
+    std::vector<int8_t> q;
+    std::vector<float> q_scale, mean_queries, bias;
+    std::vector<const float*> turns;
+    std::vector<uint32_t> bias_of_window;
+    std::vector<float> kernel;
+  };
+  struct Args {
+    size_t rows = 0;
+    const float* q = nullptr;  // [rows, head_dim], already scaled by the softmax scale
+    const HeadWindows* windows = nullptr;
+    uint32_t first = 0, last = 0;  // attended codes [first, last)
+    AttentionState state;          // out, overwritten
+    // Out, or null: masses[r * mass_stride + w - first] of code w, relative to the state's m[r].
+    float* masses = nullptr;
+    size_t mass_stride = 0;
+  };
+
+  CodeAttention(const KvShape& shape, Isa isa);
+  void Attend(const WindowCodec& codec, LayerId layer, KvHeadId head, const Args& args,
+              Scratch& scratch) const;
+
+ private:
+  // Biases of codes [first, last) into scratch.
+  void PrepareBias(const WindowCodec& codec, const Args& args, uint32_t first, uint32_t last,
+                   Scratch& scratch) const;
+
+  size_t head_dim_;
+  AttendCodesFn attend_codes_;
+  DotRowsFn dot_rows_;
+};
+
+}  // namespace qevict

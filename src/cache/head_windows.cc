@@ -1,0 +1,270 @@
+#include "cache/head_windows.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "kernels/f16.h"
+
+namespace qevict {
+namespace {
+
+struct HeadF16 {
+  F16 *k, *v;
+  size_t head_dim;
+
+  void CopyToken(uint32_t from, uint32_t to) const {
+    const F16* key = k + KeyOffset(from, 0, head_dim);
+    F16* key_to = k + KeyOffset(to, 0, head_dim);
+    for (size_t c = 0; c < head_dim; ++c) key_to[c * kKeyBlockTokens] = key[c * kKeyBlockTokens];
+    std::copy_n(v + ValueOffset(from, 0, head_dim), head_dim, v + ValueOffset(to, 0, head_dim));
+  }
+  // Slots [from, from + count) to [to, to + count), which may overlap.
+  void Copy(uint32_t from, uint32_t to, uint32_t count) const {
+    if (from == to) return;
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint32_t t = to < from ? i : count - 1 - i;
+      CopyToken(from + t, to + t);
+    }
+  }
+};
+
+}  // namespace
+
+void RoutingScratch::Reserve(size_t windows, const CodeFormat& format) {
+  places.reserve(windows);
+  promoted.reserve(windows);
+  entries.reserve(windows);
+  entry_place.reserve(windows);
+  decision.Reserve(windows);
+  page.resize(format.page_bytes());
+  rows.resize(size_t{3} * format.head_dim);
+}
+
+uint32_t HeadWindows::PagesFor(uint32_t windows) const {
+  const uint32_t pages = CodePages(codes() + windows, context_.geometry.omega);
+  return pages > page_count_ ? pages - page_count_ : 0;
+}
+
+HeadWindows::Counts HeadWindows::Commit(const Event& event, RoutingScratch& scratch) noexcept {
+  const Geometry& g = context_.geometry;
+  const uint32_t first_new = g.complete_windows(event.old_size);
+  const uint32_t completed = g.complete_windows(event.new_size) - first_new;
+  if (completed == 0 && event.full_mass == nullptr) return {};
+
+  scratch.places.assign(storage_.full.begin(), storage_.full.begin() + full_);
+  for (uint32_t w = 0; w < completed; ++w)
+    scratch.places.push_back({WindowId(first_new + w), 0.0f});
+  if (completed != 0) {
+    scratch.places[full_].score = open_score_;
+    open_score_ = 0.0f;
+  }
+  if (event.full_mass != nullptr) AddMasses(event, scratch);
+
+  Counts counts;
+  scratch.promoted.clear();
+  const uint32_t open_slot = FirstSlot(uint32_t(scratch.places.size()));
+  if (g.history_windows(event.new_size) != g.history_windows(event.old_size)) {
+    Rank(event, scratch);
+    MoveCodes(event, scratch, counts);
+    LeaveFullTier(event, scratch, counts);
+  }
+  // The open window closes up, then promoted windows come in between.
+  const uint32_t stayed = uint32_t(scratch.places.size());
+  const HeadF16 f16{event.k, event.v, context_.codec->format().head_dim};
+  if (event.new_size > g.sinks) {
+    f16.Copy(open_slot, FirstSlot(stayed + uint32_t(scratch.promoted.size())),
+             g.open_tokens(event.new_size));
+  }
+  for (const WindowRecord& record : scratch.promoted) {
+    DecodeWindow(event, FindRetained(record.window), uint32_t(scratch.places.size()), scratch);
+    scratch.places.push_back(record);
+  }
+  QEVICT_DCHECK(scratch.places.size() <= storage_.full.size());
+  full_ = uint32_t(scratch.places.size());
+  std::ranges::copy(scratch.places, storage_.full.begin());
+  return counts;
+}
+
+void HeadWindows::AddMasses(const Event& event, RoutingScratch& scratch) noexcept {
+  for (size_t p = 0; p < scratch.places.size(); ++p) scratch.places[p].score += event.full_mass[p];
+  open_score_ += event.full_mass[scratch.places.size()];
+  for (uint32_t c = 0; c < attended_; ++c) storage_.codes[c].score += event.code_mass[c];
+}
+
+void HeadWindows::Rank(const Event& event, RoutingScratch& scratch) const noexcept {
+  const uint32_t history = context_.geometry.history_windows(event.new_size);
+  scratch.entries.clear();
+  scratch.entry_place.clear();
+  for (uint32_t p = 0; p < scratch.places.size(); ++p) {
+    const WindowRecord& record = scratch.places[p];
+    if (record.window.value >= history) continue;  // local zone
+    scratch.entries.push_back({record.window, Tier::kFull, record.score});
+    scratch.entry_place.push_back(p);
+  }
+  for (const WindowRecord& record : attended()) {
+    scratch.entries.push_back({record.window, Tier::kQuantized, record.score});
+  }
+  event.policy->Route(scratch.entries, event.capacity, scratch.decision);
+}
+
+// From the last code on: what a removal or a swap moves has been looked at before.
+void HeadWindows::MoveCodes(const Event& event, RoutingScratch& scratch, Counts& counts) noexcept {
+  const std::vector<TierMove>& moves = scratch.decision.moves;
+  const uint32_t full_entries = uint32_t(scratch.entry_place.size());
+  for (size_t m = moves.size(); m-- > 0 && moves[m].entry >= full_entries;) {
+    const uint32_t code = moves[m].entry - full_entries;
+    if (moves[m].to == Tier::kEvicted) {
+      RemoveCode(code);
+      ++counts.evictions;
+    } else if (event.promotion == Promotion::kExpand) {
+      scratch.promoted.push_back(storage_.codes[code]);
+      SwapCodes(code, attended_ - 1, scratch);
+      --attended_;
+      ++retained_;
+      ++counts.promotions;
+    }
+  }
+}
+
+void HeadWindows::LeaveFullTier(const Event& event, RoutingScratch& scratch,
+                                Counts& counts) noexcept {
+  const HeadF16 f16{event.k, event.v, context_.codec->format().head_dim};
+  const std::vector<TierMove>& moves = scratch.decision.moves;
+  const size_t full_moves = size_t(std::ranges::count(moves, Tier::kFull, &TierMove::from));
+  // Codes of evicted windows give way before those of demoted windows are added.
+  for (size_t m = 0; m < full_moves; ++m) {
+    if (moves[m].to != Tier::kEvicted) continue;
+    ++counts.evictions;
+    const WindowRecord& record = scratch.places[scratch.entry_place[moves[m].entry]];
+    const uint32_t code = FindRetained(record.window);
+    if (code != codes()) RemoveCode(code);
+  }
+  for (size_t m = 0; m < full_moves; ++m) {
+    if (moves[m].to != Tier::kQuantized) continue;
+    ++counts.demotions;
+    const uint32_t place = scratch.entry_place[moves[m].entry];
+    const WindowRecord& record = scratch.places[place];
+    const uint32_t code = FindRetained(record.window);
+    if (code == codes()) {
+      EncodeWindow(event, place, record, scratch);
+      ++counts.encoded;
+    } else {
+      SwapCodes(code, attended_, scratch);
+      --retained_;
+    }
+    storage_.codes[attended_++] = record;
+  }
+  // The last window moves into each hole, from the last hole on.
+  for (size_t m = full_moves; m-- > 0;) {
+    const uint32_t place = scratch.entry_place[moves[m].entry];
+    const uint32_t last = uint32_t(scratch.places.size()) - 1;
+    f16.Copy(FirstSlot(last), FirstSlot(place), context_.geometry.omega);
+    scratch.places[place] = scratch.places[last];
+    scratch.places.pop_back();
+  }
+}
+
+// Into the first place behind the attended codes.
+void HeadWindows::EncodeWindow(const Event& event, uint32_t place, const WindowRecord& record,
+                               RoutingScratch& scratch) noexcept {
+  const uint32_t omega = context_.geometry.omega;
+  const CodeFormat& format = context_.codec->format();
+  const size_t head_dim = format.head_dim;
+  while (page_count_ < CodePages(codes() + 1, omega)) {
+    storage_.pages[page_count_++] = context_.pool->Take();
+  }
+  if (retained_ != 0) CopyCode(attended_, codes());
+  float *mu = scratch.rows.data(), *key = mu + head_dim, *value = key + head_dim;
+  context_.codec->MeanOf(context_.layer, context_.kv_head, record.window, mu);
+  const HeadCodec& codec = context_.codec->head(context_.layer, context_.kv_head);
+  for (uint32_t t = 0; t < omega; ++t) {
+    const uint32_t slot = FirstSlot(place) + t, token = attended_ * omega + t;
+    for (size_t c = 0; c < head_dim; ++c) {
+      key[c] = F16ToF32(event.k[KeyOffset(slot, c, head_dim)]);
+      value[c] = F16ToF32(event.v[ValueOffset(slot, c, head_dim)]);
+    }
+    CodedToken coded;
+    codec.EncodeKey(key, mu, coded.key);
+    codec.EncodeValue(value, coded.value);
+    PutToken(format, storage_.pages[token / kCodePageTokens], token % kCodePageTokens, coded);
+  }
+}
+
+void HeadWindows::DecodeWindow(const Event& event, uint32_t code, uint32_t place,
+                               RoutingScratch& scratch) noexcept {
+  const uint32_t omega = context_.geometry.omega;
+  const CodeFormat& format = context_.codec->format();
+  const size_t head_dim = format.head_dim;
+  float *mu = scratch.rows.data(), *key = mu + head_dim, *value = key + head_dim;
+  context_.codec->MeanOf(context_.layer, context_.kv_head, storage_.codes[code].window, mu);
+  const HeadCodec& codec = context_.codec->head(context_.layer, context_.kv_head);
+  for (uint32_t t = 0; t < omega; ++t) {
+    const uint32_t slot = FirstSlot(place) + t, token = code * omega + t;
+    const CodedToken coded =
+        GetToken(format, storage_.pages[token / kCodePageTokens], token % kCodePageTokens);
+    codec.DecodeKey(coded.key, mu, key);
+    codec.DecodeValue(coded.value, value);
+    for (size_t c = 0; c < head_dim; ++c) {
+      event.k[KeyOffset(slot, c, head_dim)] = F32ToF16(key[c]);
+      event.v[ValueOffset(slot, c, head_dim)] = F32ToF16(value[c]);
+    }
+  }
+}
+
+void HeadWindows::CopyCode(uint32_t from, uint32_t to) noexcept {
+  if (from == to) return;
+  const uint32_t omega = context_.geometry.omega;
+  for (uint32_t t = 0; t < omega; ++t) {
+    const uint32_t source = from * omega + t, target = to * omega + t;
+    CopyToken(context_.codec->format(), storage_.pages[source / kCodePageTokens],
+              source % kCodePageTokens, storage_.pages[target / kCodePageTokens],
+              target % kCodePageTokens);
+  }
+  storage_.codes[to] = storage_.codes[from];
+}
+
+void HeadWindows::SwapCodes(uint32_t a, uint32_t b, RoutingScratch& scratch) noexcept {
+  if (a == b) return;
+  const uint32_t omega = context_.geometry.omega;
+  const CodeFormat& format = context_.codec->format();
+  for (uint32_t t = 0; t < omega; ++t) {
+    const uint32_t slot_a = a * omega + t, slot_b = b * omega + t;
+    uint8_t* page_a = storage_.pages[slot_a / kCodePageTokens];
+    uint8_t* page_b = storage_.pages[slot_b / kCodePageTokens];
+    CopyToken(format, page_a, slot_a % kCodePageTokens, scratch.page.data(), 0);
+    CopyToken(format, page_b, slot_b % kCodePageTokens, page_a, slot_a % kCodePageTokens);
+    CopyToken(format, scratch.page.data(), 0, page_b, slot_b % kCodePageTokens);
+  }
+  std::swap(storage_.codes[a], storage_.codes[b]);
+}
+
+// The last code of the same kind moves into the hole, then the last retained one behind the
+// attended.
+void HeadWindows::RemoveCode(uint32_t code) noexcept {
+  const uint32_t last = codes() - 1;
+  if (code < attended_) {
+    CopyCode(attended_ - 1, code);
+    CopyCode(last, attended_ - 1);
+    --attended_;
+  } else {
+    CopyCode(last, code);
+    --retained_;
+  }
+  while (page_count_ > CodePages(codes(), context_.geometry.omega)) {
+    context_.pool->Give(storage_.pages[--page_count_]);
+  }
+}
+
+uint32_t HeadWindows::FindRetained(WindowId window) const noexcept {
+  const auto kept = retained();
+  const auto found = std::ranges::find(kept, window, &WindowRecord::window);
+  return attended_ + uint32_t(found - kept.begin());
+}
+
+void HeadWindows::Clear() noexcept {
+  while (page_count_ > 0) context_.pool->Give(storage_.pages[--page_count_]);
+  full_ = attended_ = retained_ = 0;
+  open_score_ = 0.0f;
+}
+
+}  // namespace qevict

@@ -1,0 +1,65 @@
+#include "engine/cache_config.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+namespace qevict {
+namespace {
+
+constexpr std::array<std::string_view, 4> kPolicyNames = {"full", "quant", "qevict", "auto"};
+
+struct Unit {
+  std::string_view name;
+  double bytes;
+};
+constexpr Unit kUnits[] = {{"", 1},         {"B", 1},      {"kB", 1e3},     {"KB", 1e3},
+                           {"MB", 1e6},     {"GB", 1e9},   {"KiB", 0x1p10}, {"K", 0x1p10},
+                           {"MiB", 0x1p20}, {"M", 0x1p20}, {"GiB", 0x1p30}, {"G", 0x1p30}};
+
+}  // namespace
+
+std::string_view CachePolicyName(CachePolicy policy) { return kPolicyNames[size_t(policy)]; }
+
+Result<CachePolicy> ParseCachePolicy(std::string_view name) {
+  for (size_t i = 0; i < kPolicyNames.size(); ++i) {
+    if (kPolicyNames[i] == name) return CachePolicy(i);
+  }
+  return Fail(ErrorCode::kInvalidArgument,
+              "--policy '" + std::string(name) + "' is none of full, quant, qevict, auto");
+}
+
+Result<KvBudget> ParseKvBudget(std::string_view text) {
+  double number = 0.0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit(rest, size_t(text.data() + text.size() - rest));
+  if (error == std::errc() && std::isfinite(number) && number > 0.0) {
+    if (unit == "%" && number <= 100.0) return KvBudget{.share = number / 100.0};
+    for (const Unit& known : kUnits) {
+      const double bytes = number * known.bytes;
+      if (unit == known.name && bytes >= 1.0 && bytes < 0x1p62) {
+        return KvBudget{.bytes = uint64_t(bytes)};
+      }
+    }
+  }
+  return Fail(ErrorCode::kInvalidArgument,
+              "--kv-budget '" + std::string(text) +
+                  "' is neither a share such as 20% nor bytes such as 512MiB");
+}
+
+Status CacheConfig::Validate() const {
+  QEVICT_RETURN_IF_ERROR(geometry.Validate());
+  const auto refuse = [](std::string message) {
+    return Fail(ErrorCode::kInvalidArgument, std::move(message));
+  };
+  if (key_bits < 2 || key_bits > 4) {
+    return refuse("--kbits " + std::to_string(key_bits) + " is not 2, 3 or 4");
+  }
+  if (value_bits != 1 && value_bits != 2 && value_bits != 4) {
+    return refuse("--vbits " + std::to_string(value_bits) + " is not 1, 2 or 4");
+  }
+  if (!(full_share >= 0.0f && full_share <= 1.0f)) return refuse("--full-share is not in 0 .. 1");
+  return {};
+}
+
+}  // namespace qevict

@@ -1,0 +1,55 @@
+// What a user chooses about a sequence's cache.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cache/cache_plan.h"
+#include "cache/head_windows.h"
+#include "core/geometry.h"
+#include "qevict/status.h"
+
+namespace qevict {
+
+// full     every token in f16
+// quant    the whole history as codes; a budget that is too small for them is refused
+// qevict   as published: cumulative scores, full windows and codes and evicted windows
+// auto     the whole history as codes while they fit, then the windows with the lowest scores
+// leave;
+//          in f16 where the budget allows everything in f16
+enum class CachePolicy { kFull, kQuant, kQevict, kAuto };
+std::string_view CachePolicyName(CachePolicy policy);
+// Error kInvalidArgument, listing the names.
+Result<CachePolicy> ParseCachePolicy(std::string_view name);
+
+// A share of the f16 cache of the whole context, or bytes.
+struct KvBudget {
+  double share = 0.0;  // in (0, 1]; 0: bytes say it
+  uint64_t bytes = 0;
+  uint64_t LimitBytes(uint64_t full_f16_bytes) const {
+    return share > 0.0 ? uint64_t(share * double(full_f16_bytes)) : bytes;
+  }
+};
+// "20%", "0.5%", "512MiB", "1GB", "1.5GiB", "1000000". Error kInvalidArgument.
+Result<KvBudget> ParseKvBudget(std::string_view text);
+
+struct CacheConfig {
+  CachePolicy policy = CachePolicy::kAuto;
+  std::optional<KvBudget> budget;  // none: as much as the policy needs
+  Geometry geometry;
+  uint32_t key_bits = 3, value_bits = 2;  // 2, 3, 4 and 1, 2, 4
+  float full_share = 0.3f;                // qevict: of the history's bytes, for full windows
+  Promotion promotion = Promotion::kExpand;
+  // Where the tables of the codec are kept, one file per model; empty: measured at every load.
+  std::string tables_folder;
+
+  Status Validate() const;
+  // Whether a sequence may ever hold a code.
+  bool tiered() const {
+    return policy == CachePolicy::kQuant || (policy != CachePolicy::kFull && budget.has_value());
+  }
+};
+
+}  // namespace qevict

@@ -1,0 +1,124 @@
+#include "engine/codec_tables.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <span>
+
+#include "engine/atomic_file.h"
+#include "engine/sha256.h"
+
+namespace qevict {
+namespace {
+
+constexpr char kMagic[] = "QEVTAB01";  // its last two digits are the version
+constexpr size_t kHexDigits = 64;
+constexpr uint64_t kHeadBytes = 8 << 20;
+constexpr uint64_t kPieceBytes = 64 << 10;
+constexpr uint64_t kPieces = 64;
+
+struct Header {
+  char magic[8];
+  char fingerprint[kHexDigits];
+  uint32_t layers, kv_heads, head_dim, reserved;
+};
+static_assert(sizeof(Header) == 88);
+
+Header MakeHeader(const std::string& fingerprint, const TablesShape& shape) {
+  Header header = {};
+  std::memcpy(header.magic, kMagic, sizeof(header.magic));
+  std::memcpy(header.fingerprint, fingerprint.data(), std::min(fingerprint.size(), kHexDigits));
+  header.layers = shape.layers;
+  header.kv_heads = shape.kv_heads;
+  header.head_dim = shape.head_dim;
+  return header;
+}
+
+std::string Digest(std::span<const uint8_t> bytes) {
+  Sha256 hash;
+  hash.Update(bytes);
+  return hash.HexDigest();
+}
+
+}  // namespace
+
+std::string ModelFingerprint(const GgufFile& file) {
+  const uint64_t bytes = file.file_bytes();
+  Sha256 hash;
+  hash.Update({reinterpret_cast<const uint8_t*>(&bytes), sizeof(bytes)});
+  hash.Update({file.mapping(), size_t(std::min(bytes, kHeadBytes))});
+  for (uint64_t piece = 0; bytes > kHeadBytes + kPieceBytes && piece < kPieces; ++piece) {
+    const uint64_t last = bytes - kPieceBytes;
+    hash.Update({file.mapping() + last / (kPieces - 1) * piece, kPieceBytes});
+  }
+  return hash.HexDigest();
+}
+
+std::string TablesPath(const std::string& folder, const std::string& fingerprint) {
+  return folder + "/" + fingerprint + ".tables";
+}
+
+Result<std::optional<std::vector<HeadTables>>> ReadTables(const std::string& path,
+                                                          const std::string& fingerprint,
+                                                          const TablesShape& shape) {
+  std::error_code missing;
+  if (!std::filesystem::exists(path, missing)) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Fail(ErrorCode::kIo, path + " cannot be read");
+  const std::string content(std::istreambuf_iterator<char>(file), {});
+  const size_t head_floats = size_t{2} * shape.head_dim + 2;
+  const size_t heads = size_t{shape.layers} * shape.kv_heads;
+  const size_t payload = sizeof(Header) + heads * head_floats * sizeof(float);
+  const Header expected = MakeHeader(fingerprint, shape);
+  const auto bytes = std::span(reinterpret_cast<const uint8_t*>(content.data()), content.size());
+  if (content.size() != payload + kHexDigits ||
+      std::memcmp(content.data(), &expected, sizeof(expected)) != 0 ||
+      Digest(bytes.first(payload)) != content.substr(payload)) {
+    return Fail(ErrorCode::kBadFile,
+                path + " does not hold the codec's tables of this model; delete it");
+  }
+  std::vector<HeadTables> tables(heads);
+  const char* next = content.data() + sizeof(Header);
+  const auto take = [&next](float* to, size_t count) {
+    std::memcpy(to, next, count * sizeof(float));
+    next += count * sizeof(float);
+  };
+  for (HeadTables& head : tables) {
+    head.weight.resize(shape.head_dim);
+    head.mean.resize(shape.head_dim);
+    take(head.weight.data(), shape.head_dim);
+    take(head.mean.data(), shape.head_dim);
+    take(&head.key_scale, 1);
+    take(&head.value_scale, 1);
+    if (!head.Validate(shape.head_dim)) {
+      return Fail(ErrorCode::kBadFile, path + " holds numbers that cannot be used; delete it");
+    }
+  }
+  return tables;
+}
+
+Status WriteTables(const std::string& path, const std::string& fingerprint,
+                   const TablesShape& shape, const std::vector<HeadTables>& tables) {
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  const Header header = MakeHeader(fingerprint, shape);
+  std::string content(reinterpret_cast<const char*>(&header), sizeof(header));
+  const auto put = [&content](const float* from, size_t count) {
+    content.append(reinterpret_cast<const char*>(from), count * sizeof(float));
+  };
+  for (const HeadTables& head : tables) {
+    put(head.weight.data(), head.weight.size());
+    put(head.mean.data(), head.mean.size());
+    put(&head.key_scale, 1);
+    put(&head.value_scale, 1);
+  }
+  content += Digest({reinterpret_cast<const uint8_t*>(content.data()), content.size()});
+  QEVICT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+  QEVICT_RETURN_IF_ERROR(
+      file.Write({reinterpret_cast<const uint8_t*>(content.data()), content.size()}));
+  return file.Commit();
+}
+
+}  // namespace qevict

@@ -1,0 +1,60 @@
+#include "tools/qevict/cache_options.h"
+
+#include <string>
+#include <vector>
+
+namespace qevict::cli {
+namespace {
+
+constexpr char kGroup[] = "Cache";
+
+// Adds an option whose text `parse` turns into the value of `target`.
+template <typename T, typename Parse>
+CLI::Option* AddParsed(CLI::App& command, const std::string& name, const std::string& description,
+                       T& target, Parse parse) {
+  return command
+      .add_option_function<std::string>(
+          name,
+          [&target, parse](const std::string& text) {
+            auto value = parse(text);
+            if (!value) throw CLI::ValidationError(value.error().message);
+            target = std::move(*value);
+          },
+          description)
+      ->group(kGroup);
+}
+
+}  // namespace
+
+void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
+  AddParsed(command, "--kv-budget",
+            "Most that the cache may take: a share of what f16 would take (20%), or bytes (512MiB)",
+            cache.budget, ParseKvBudget)
+      ->type_name("BUDGET");
+  AddParsed(command, "--policy",
+            "What happens to tokens that do not fit: auto, qevict, quant or full (default: auto)",
+            cache.policy, ParseCachePolicy)
+      ->type_name("NAME");
+  const auto number = [&](const std::string& name, auto& value, const std::string& description) {
+    return command.add_option(name, value, description)
+        ->type_name("N")
+        ->capture_default_str()
+        ->group(kGroup);
+  };
+  number("--window", cache.geometry.omega, "Tokens of a window, which is moved as a whole");
+  number("--sinks", cache.geometry.sinks, "First tokens, which stay in f16");
+  number("--local", cache.geometry.local, "Newest tokens, which stay in f16");
+  number("--kbits", cache.key_bits, "Bits of a coded key's channel: 2, 3 or 4");
+  number("--vbits", cache.value_bits, "Bits of a coded value's channel: 1, 2 or 4");
+  AddParsed(command, "--promotion",
+            "A code that gathers attention: expand (to f16 again) or pin (keep the code)",
+            cache.promotion,
+            [](const std::string& text) -> Result<Promotion> {
+              if (text == "expand") return Promotion::kExpand;
+              if (text == "pin") return Promotion::kPin;
+              return Fail(ErrorCode::kInvalidArgument, "it is neither expand nor pin");
+            })
+      ->type_name("MODE");
+}
+
+}  // namespace qevict::cli

@@ -1,0 +1,13 @@
+// The flags that say how a sequence's cache is kept; the same for every command that runs a model.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "engine/cache_config.h"
+
+namespace qevict::cli {
+
+// A value that cannot be parsed ends as CLI11's own error, with the flag's name.
+void AddCacheFlags(CLI::App& command, CacheConfig& cache);
+
+}  // namespace qevict::cli
