@@ -1,6 +1,7 @@
 #include "cache/batch_attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/check.h"
 
@@ -49,6 +50,9 @@ struct BatchAttention::Scratch {
   std::vector<uint32_t> row_begin, row_end;
   std::vector<float> tiles;
   CodeAttention::Scratch codes;
+  // Of an observed query: its parts, their states one after another, and the masses.
+  std::vector<Part> parts;
+  std::vector<float> part_states, masses;
 };
 
 BatchAttention::BatchAttention(const KvShape& shape, Isa isa, uint32_t threads)
@@ -64,48 +68,62 @@ BatchAttention::BatchAttention(const KvShape& shape, Isa isa, uint32_t threads)
 
 BatchAttention::~BatchAttention() = default;
 
-// One decoded token: its head's keys in ranges, merged when the last of them is done.
-void BatchAttention::PlanHead(LayerId id, uint32_t slice, KvHeadId kv_head, Layer& layer) const {
-  const SequenceKv& kv = *slices_[slice].kv;
-  const uint32_t first_partial =
-      layer.heads.empty() ? 0 : layer.heads.back().first_partial + layer.heads.back().partials;
-  Head head{.first_partial = first_partial};
-  const auto add = [&](Work work, uint32_t begin, uint32_t end) {
-    layer.items.push_back({.work = work,
-                           .slice = slice,
-                           .kv_head = kv_head.value,
-                           .begin = begin,
-                           .end = end,
-                           .partial = first_partial + head.partials++,
-                           .head = uint32_t(layer.heads.size())});
-  };
-  const uint32_t cell = kv.cells(id, kv_head), from = kv.VisibleFrom(id, cell);
+template <typename Add>
+void BatchAttention::ForEachPart(const HeadKeys& keys, uint32_t cell, const Add& add) const {
+  const uint32_t from = keys.kv->VisibleFrom(keys.layer, cell);
   const uint32_t split = DecodeSplitTokens(cell + 1 - from);
   for (uint32_t begin = from; begin <= cell;) {
     const uint32_t end = std::min(cell + 1, (begin / split + 1) * split);
-    add(Work::kFull, begin, end);
+    add(Part{.work = Work::kFull, .begin = begin, .end = end});
     begin = end;
   }
-  if (kv.routed(id)) {
-    const HeadWindows& windows = kv.windows(id, kv_head);
-    const uint32_t codes = uint32_t(windows.attended().size());
-    const uint32_t step = std::max(1u, CodeSplitTokens(codes * windows.omega()) / windows.omega());
-    for (uint32_t begin = 0; begin < codes; begin += step) {
-      add(Work::kCodes, begin, std::min(begin + step, codes));
-    }
+  if (!keys.kv->routed(keys.layer)) return;
+  const HeadWindows& windows = keys.kv->windows(keys.layer, keys.head);
+  const uint32_t codes = uint32_t(windows.attended().size());
+  const uint32_t step = std::max(1u, CodeSplitTokens(codes * windows.omega()) / windows.omega());
+  for (uint32_t begin = 0; begin < codes; begin += step) {
+    add(Part{.work = Work::kCodes, .begin = begin, .end = std::min(begin + step, codes)});
   }
-  layer.heads.push_back(head);
+}
+
+// One decoded token: its head's keys in parts, merged when the last of them is done.
+void BatchAttention::PlanHead(LayerId id, uint32_t slice, KvHeadId kv_head, Layer& layer) const {
+  const SequenceKv& kv = *slices_[slice].kv;
+  const uint32_t first_partial = uint32_t(layer.parts.size());
+  const bool tracked = kv.tracks_mass(id);
+  ForEachPart({&kv, id, kv_head}, kv.cells(id, kv_head), [&](Part part) {
+    layer.items.push_back({.work = part.work,
+                           .slice = slice,
+                           .kv_head = kv_head.value,
+                           .begin = part.begin,
+                           .end = part.end,
+                           .partial = uint32_t(layer.parts.size()),
+                           .head = uint32_t(layer.heads.size())});
+    part.masses = layer.masses;
+    if (tracked) layer.masses += size_t{shape_.group} * (part.end - part.begin);
+    layer.parts.push_back(part);
+  });
+  layer.heads.push_back({first_partial, uint32_t(layer.parts.size()) - first_partial});
 }
 
 void BatchAttention::PlanLayer(LayerId id, Layer& layer) const {
   layer.items.clear();
   layer.heads.clear();
+  layer.parts.clear();
+  layer.masses = 0;
   for (uint32_t s = 0; s < slices_.size(); ++s) {
     const BatchSlice& slice = slices_[s];
     for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
       if (slice.tokens == 1) {
         PlanHead(id, s, KvHeadId(h), layer);
         continue;
+      }
+      if (slice.kv->tracks_mass(id) && slice.observed_from < slice.tokens) {
+        layer.items.push_back({.work = Work::kObserve,
+                               .slice = s,
+                               .kv_head = h,
+                               .begin = slice.observed_from,
+                               .end = slice.tokens});
       }
       const uint32_t step = QueryBlockTokens(shape_.group);
       for (uint32_t begin = 0; begin < slice.tokens; begin += step) {
@@ -120,14 +138,16 @@ void BatchAttention::PlanLayer(LayerId id, Layer& layer) const {
   // A late block of a prompt sees most keys: starting with the long items leaves the short ones to
   // even out the threads.
   std::ranges::stable_sort(layer.items, [](const Item& a, const Item& b) {
-    const bool prompt_a = a.work == Work::kPrompt, prompt_b = b.work == Work::kPrompt;
-    return prompt_a != prompt_b ? prompt_a : prompt_a && a.begin > b.begin;
+    const auto decode = [](const Item& item) {
+      return item.work == Work::kFull || item.work == Work::kCodes;
+    };
+    return decode(a) != decode(b) ? decode(b) : !decode(a) && a.begin > b.begin;
   });
 }
 
 Status BatchAttention::Bind(std::span<const BatchSlice> slices) {
   slices_.assign(slices.begin(), slices.end());
-  size_t partials = 0;
+  size_t partials = 0, masses = 0;
   for (uint32_t l = 0; l < shape_.layers; ++l) {
     Layer& layer = layers_[l];
     PlanLayer(LayerId(l), layer);
@@ -139,10 +159,11 @@ Status BatchAttention::Bind(std::span<const BatchSlice> slices) {
     for (size_t h = 0; h < layer.heads.size(); ++h) {
       layer.unfinished[h].store(layer.heads[h].partials, std::memory_order_relaxed);
     }
-    if (!layer.heads.empty()) {
-      const Head& last = layer.heads.back();
-      partials = std::max<size_t>(partials, last.first_partial + last.partials);
-    }
+    partials = std::max(partials, layer.parts.size());
+    masses = std::max(masses, layer.masses);
+  }
+  if (masses * sizeof(float) > masses_.size_bytes()) {
+    QEVICT_ASSIGN_OR_RETURN(masses_, AlignedBuffer::Allocate(masses * 5 / 4 * sizeof(float)));
   }
   const size_t bytes = partials * partial_floats_ * sizeof(float);
   if (bytes > partials_.size_bytes()) {
@@ -189,15 +210,22 @@ void BatchAttention::Attend(LayerId id, RowsView q, float* out, size_t thread, s
     switch (item.work) {
       case Work::kPrompt:
         AttendPrompt(id, item, q, out, scratch);
-        continue;
+        break;
+      case Work::kObserve:
+        Observe(id, item, q, scratch);
+        break;
       case Work::kFull:
-        AttendFull(id, item, q, scratch);
+      case Work::kCodes: {
+        const BatchSlice& slice = slices_[item.slice];
+        LoadQueries(q, slice.first_row, item.kv_head, scratch.q.data());
+        const Part& part = layer.parts[item.partial];
+        AttendPart({slice.kv, id, KvHeadId(item.kv_head)}, part, Partial(item.partial),
+                   slice.kv->tracks_mass(id) ? masses_.as<float>() + part.masses : nullptr,
+                   scratch);
+        FinishHead(id, item, out, scratch);
         break;
-      case Work::kCodes:
-        AttendCodes(id, item, q, scratch);
-        break;
+      }
     }
-    FinishHead(id, item, out);
   }
 }
 
@@ -212,55 +240,123 @@ void BatchAttention::LoadQueries(RowsView q, size_t row, uint32_t kv_head, float
   for (size_t i = 0; i < floats; ++i) into[i] = from[i] * shape_.score_scale;
 }
 
-void BatchAttention::AttendFull(LayerId layer, const Item& item, RowsView q, Scratch& scratch) {
-  const BatchSlice& slice = slices_[item.slice];
-  const size_t group = shape_.group, head_dim = shape_.head_dim;
-  LoadQueries(q, slice.first_row, item.kv_head, scratch.q.data());
-  const AttentionState partial = Partial(item.partial);
-  const auto ranges = slice.kv->Slots(layer, item.begin, item.end);
+void BatchAttention::AttendPart(const HeadKeys& keys, const Part& part, AttentionState state,
+                                float* masses, Scratch& scratch) const {
+  const size_t group = shape_.group, head_dim = shape_.head_dim, length = part.end - part.begin;
+  if (part.work == Work::kCodes) {
+    code_attention_.Attend(*keys.kv->codec(), keys.layer, keys.head,
+                           {.rows = group,
+                            .q = scratch.q.data(),
+                            .windows = &keys.kv->windows(keys.layer, keys.head),
+                            .first = part.begin,
+                            .last = part.end,
+                            .state = state,
+                            .masses = masses,
+                            .mass_stride = length},
+                           scratch.codes);
+    return;
+  }
+  const auto ranges = keys.kv->Slots(keys.layer, part.begin, part.end);
   AttendDecodeArgs args{.group = group,
                         .head_dim = head_dim,
                         .q = scratch.q.data(),
-                        .kv = slice.kv->View(layer, KvHeadId(item.kv_head)),
+                        .kv = keys.kv->View(keys.layer, keys.head),
                         .begin = ranges[0].begin,
                         .end = ranges[0].end,
-                        .state = partial};
+                        .state = state,
+                        .weights = masses,
+                        .weight_stride = length};
   attend_decode_(args);
-  if (ranges[1].begin != ranges[1].end) {  // the ring wraps inside this range
-    args.begin = ranges[1].begin;
-    args.end = ranges[1].end;
-    args.state = scratch.state();
-    attend_decode_(args);
-    MergeState(partial, scratch.state(), group, head_dim);
+  if (ranges[1].begin == ranges[1].end) return;
+  // The ring wraps inside this range. Rings are not routed, so nobody wants their masses.
+  args.begin = ranges[1].begin;
+  args.end = ranges[1].end;
+  args.state = scratch.state();
+  args.weights = nullptr;
+  attend_decode_(args);
+  MergeState(state, scratch.state(), group, head_dim);
+}
+
+void BatchAttention::AddMasses(const HeadKeys& keys, const Part& part, const float* masses,
+                               const float* m, AttentionState whole) const {
+  const size_t length = part.end - part.begin;
+  const Geometry& g = keys.kv->geometry();
+  float* into = part.work == Work::kCodes
+                    ? keys.kv->code_mass(keys.layer, keys.head).data() + part.begin
+                    : keys.kv->full_mass(keys.layer, keys.head).data();
+  for (size_t r = 0; r < shape_.group; ++r) {
+    if (whole.d[r] == 0.0f) continue;
+    const float share = std::exp(m[r] - whole.m[r]) / (whole.d[r] * float(shape_.group));
+    const float* row = masses + r * length;
+    if (part.work == Work::kCodes) {
+      for (size_t w = 0; w < length; ++w) into[w] += share * row[w];
+      continue;
+    }
+    for (size_t t = 0; t < length; ++t) {
+      const uint32_t cell = part.begin + uint32_t(t);
+      if (cell >= g.sinks) into[(cell - g.sinks) / g.omega] += share * row[t];
+    }
   }
 }
 
-void BatchAttention::AttendCodes(LayerId layer, const Item& item, RowsView q, Scratch& scratch) {
-  const BatchSlice& slice = slices_[item.slice];
-  LoadQueries(q, slice.first_row, item.kv_head, scratch.q.data());
-  code_attention_.Attend(*slice.kv->codec(), layer, KvHeadId(item.kv_head),
-                         {.rows = shape_.group,
-                          .q = scratch.q.data(),
-                          .windows = &slice.kv->windows(layer, KvHeadId(item.kv_head)),
-                          .first = item.begin,
-                          .last = item.end,
-                          .state = Partial(item.partial)},
-                         scratch.codes);
-}
-
 // The last of a head's items merges them all, in order.
-void BatchAttention::FinishHead(LayerId id, const Item& item, float* out) {
+void BatchAttention::FinishHead(LayerId id, const Item& item, float* out, Scratch& scratch) {
   Layer& layer = layers_[id.value];
   // acq_rel: the last one to finish sees the partial states that the others wrote.
   if (layer.unfinished[item.head].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   const size_t group = shape_.group, head_dim = shape_.head_dim;
   const Head& head = layer.heads[item.head];
   const AttentionState whole = Partial(head.first_partial);
+  std::copy_n(whole.m, group, scratch.m.data());  // of the first part, before it becomes the whole
   for (uint32_t p = 1; p < head.partials; ++p)
     MergeState(whole, Partial(head.first_partial + p), group, head_dim);
-  const size_t row = slices_[item.slice].first_row;
+  const BatchSlice& slice = slices_[item.slice];
+  if (slice.kv->tracks_mass(id)) {
+    for (uint32_t p = head.first_partial; p < head.first_partial + head.partials; ++p) {
+      const Part& part = layer.parts[p];
+      AddMasses({slice.kv, id, KvHeadId(item.kv_head)}, part, masses_.as<float>() + part.masses,
+                p == head.first_partial ? scratch.m.data() : Partial(p).m, whole);
+    }
+  }
   FinishState(whole, group, head_dim,
-              out + (row * shape_.kv_heads + item.kv_head) * group * head_dim, head_dim);
+              out + (size_t{slice.first_row} * shape_.kv_heads + item.kv_head) * group * head_dim,
+              head_dim);
+}
+
+// What the observed tokens of a prompt attend to, once more and for the masses alone: they are few.
+void BatchAttention::Observe(LayerId id, const Item& item, RowsView q, Scratch& scratch) const {
+  const BatchSlice& slice = slices_[item.slice];
+  const size_t group = shape_.group, head_dim = shape_.head_dim;
+  const HeadKeys keys{slice.kv, id, KvHeadId(item.kv_head)};
+  const uint32_t first_cell = slice.kv->cells(id, keys.head);
+  std::vector<float> whole(group * (2 + head_dim));
+  const AttentionState whole_state{whole.data(), whole.data() + group, whole.data() + 2 * group};
+  for (uint32_t t = item.begin; t < item.end; ++t) {
+    scratch.parts.clear();
+    size_t masses = 0;
+    ForEachPart(keys, first_cell + t, [&](Part part) {
+      part.masses = masses;
+      masses += group * (part.end - part.begin);
+      scratch.parts.push_back(part);
+    });
+    scratch.masses.resize(masses);
+    scratch.part_states.resize(scratch.parts.size() * partial_floats_);
+    LoadQueries(q, slice.first_row + t, item.kv_head, scratch.q.data());
+    ResetState(whole_state, group, head_dim);
+    const auto state_of = [&](size_t p) {
+      float* base = scratch.part_states.data() + p * partial_floats_;
+      return AttentionState{base, base + group, base + RoundUp16(2 * group)};
+    };
+    for (size_t p = 0; p < scratch.parts.size(); ++p) {
+      AttendPart(keys, scratch.parts[p], state_of(p),
+                 scratch.masses.data() + scratch.parts[p].masses, scratch);
+      MergeState(whole_state, state_of(p), group, head_dim);
+    }
+    for (size_t p = 0; p < scratch.parts.size(); ++p) {
+      AddMasses(keys, scratch.parts[p], scratch.masses.data() + scratch.parts[p].masses,
+                state_of(p).m, whole_state);
+    }
+  }
 }
 
 void BatchAttention::AttendPrompt(LayerId layer, const Item& item, RowsView q, float* out,

@@ -25,6 +25,8 @@ namespace qevict {
 struct BatchSlice {
   SequenceKv* kv = nullptr;
   uint32_t first_row = 0, tokens = 0;
+  // Of a prompt's tokens, those from here on vote on windows (SequenceKv::tracks_mass).
+  uint32_t observed_from = 0;
 };
 
 // Sees every row that passes through. Called like the Attention it watches, by the same threads.
@@ -50,14 +52,21 @@ class BatchAttention final : public Attention {
   void Attend(LayerId layer, RowsView q, float* out, size_t thread, size_t threads) override;
 
  private:
-  enum class Work : uint8_t { kPrompt, kFull, kCodes };
+  enum class Work : uint8_t { kPrompt, kObserve, kFull, kCodes };
   // One unit of work of a layer.
   struct Item {
     Work work = Work::kFull;
     uint32_t slice = 0, kv_head = 0;
     uint32_t begin = 0, end = 0;  // tokens of the slice, cells of f16 keys, or codes
-    uint32_t partial = 0;         // index of its partial state; not of kPrompt
+    uint32_t partial = 0;         // index of its partial state, of kFull and kCodes
     uint32_t head = 0;            // index into the heads whose states are merged
+  };
+  // A range of one head's keys.
+  struct Part {
+    Work work = Work::kFull;
+    uint32_t begin = 0, end = 0;
+    size_t masses =
+        0;  // of the layer's masses: [group, end - begin], when the sequence tracks them
   };
   struct Head {
     uint32_t first_partial = 0, partials = 0;
@@ -65,21 +74,37 @@ class BatchAttention final : public Attention {
   struct Layer {
     std::vector<Item> items;
     std::vector<Head> heads;
+    std::vector<Part> parts;  // by partial state
+    size_t masses = 0;        // floats
     std::atomic<uint32_t> next_item{0};
     // Partial states that each head still waits for.
     std::unique_ptr<std::atomic<uint32_t>[]> unfinished;
     size_t unfinished_room = 0;
   };
+  struct HeadKeys {
+    const SequenceKv* kv;
+    LayerId layer;
+    KvHeadId head;
+  };
   struct Scratch;
 
   void PlanLayer(LayerId id, Layer& layer) const;
   void PlanHead(LayerId id, uint32_t slice, KvHeadId kv_head, Layer& layer) const;
+  // Ranges of the keys that a query in `cell` sees, one after another.
+  template <typename Add>
+  void ForEachPart(const HeadKeys& keys, uint32_t cell, const Add& add) const;
   AttentionState Partial(uint32_t index) const;
   // The scaled queries of one row's GQA group.
   void LoadQueries(RowsView q, size_t row, uint32_t kv_head, float* into) const;
-  void AttendFull(LayerId layer, const Item& item, RowsView q, Scratch& scratch);
-  void AttendCodes(LayerId layer, const Item& item, RowsView q, Scratch& scratch);
-  void FinishHead(LayerId layer, const Item& item, float* out);
+  // One query row's group over a part of its head's keys. `masses` may be null.
+  void AttendPart(const HeadKeys& keys, const Part& part, AttentionState state, float* masses,
+                  Scratch& scratch) const;
+  // Adds what `part` received to the sequence's masses: its share of the whole softmax, whose (m,
+  // d) are `whole`; `m` [group] is what `masses` refers to.
+  void AddMasses(const HeadKeys& keys, const Part& part, const float* masses, const float* m,
+                 AttentionState whole) const;
+  void FinishHead(LayerId layer, const Item& item, float* out, Scratch& scratch);
+  void Observe(LayerId layer, const Item& item, RowsView q, Scratch& scratch) const;
   void AttendPrompt(LayerId layer, const Item& item, RowsView q, float* out, Scratch& scratch);
 
   KvShape shape_;
@@ -92,6 +117,7 @@ class BatchAttention final : public Attention {
   std::vector<Layer> layers_;
   // Partial states: per item m and d [group] each, then o [group, head_dim].
   AlignedBuffer partials_;
+  AlignedBuffer masses_;  // of a layer's parts
   uint32_t partial_floats_ = 0;
   std::vector<std::unique_ptr<Scratch>> scratch_;  // one per thread
 };

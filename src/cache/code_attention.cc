@@ -1,6 +1,7 @@
 #include "cache/code_attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace qevict {
 namespace {
@@ -62,6 +63,7 @@ void CodeAttention::Attend(const WindowCodec& codec, LayerId layer, KvHeadId hea
   for (uint32_t first = args.first; first < args.last; first += call_windows) {
     const uint32_t last = std::min(args.last, first + call_windows);
     PrepareBias(codec, args, first, last, scratch);
+    scratch.m_before.assign(args.state.m, args.state.m + args.rows);
     attend_codes_({.rows = args.rows,
                    .format = codec.format(),
                    .q = scratch.q.data(),
@@ -74,9 +76,14 @@ void CodeAttention::Attend(const WindowCodec& codec, LayerId layer, KvHeadId hea
                    .bias_stride = scratch.turns.size(),
                    .bias_of_window = scratch.bias_of_window.data(),
                    .state = args.state,
-                   .masses = nullptr,
-                   .mass_stride = 0,
+                   .masses = args.masses == nullptr ? nullptr : args.masses + (first - args.first),
+                   .mass_stride = args.mass_stride,
                    .scratch = Align64(scratch.kernel)});
+    for (size_t r = 0; args.masses != nullptr && first != args.first && r < args.rows; ++r) {
+      const float rescale = std::exp(scratch.m_before[r] - args.state.m[r]);
+      float* before = args.masses + r * args.mass_stride;
+      for (uint32_t w = 0; rescale != 1.0f && w < first - args.first; ++w) before[w] *= rescale;
+    }
   }
   for (size_t r = 0; r < args.rows; ++r) head_codec.FinishValues(args.state.o + r * head_dim_);
 }

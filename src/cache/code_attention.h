@@ -20,7 +20,7 @@ class CodeAttention {
   // A thread's own working room.
   struct Scratch {
     std::vector<int8_t> q;
-    std::vector<float> q_scale, mean_queries, bias;
+    std::vector<float> q_scale, mean_queries, bias, m_before;
     std::vector<const float*> turns;
     std::vector<uint32_t> bias_of_window;
     std::vector<float> kernel;
@@ -31,7 +31,8 @@ class CodeAttention {
     const HeadWindows* windows = nullptr;
     uint32_t first = 0, last = 0;  // attended codes [first, last)
     AttentionState state;          // out, overwritten
-    // Out, or null: masses[r * mass_stride + w - first] of code w, relative to the state's m[r].
+    // Out, or null: masses[r * mass_stride + w - first] = sum over code w's tokens of exp(s -
+    // m[r]), with the m of the state on return.
     float* masses = nullptr;
     size_t mass_stride = 0;
   };

@@ -86,9 +86,21 @@ HeadWindows::Counts HeadWindows::Commit(const Event& event, RoutingScratch& scra
 }
 
 void HeadWindows::AddMasses(const Event& event, RoutingScratch& scratch) noexcept {
-  for (size_t p = 0; p < scratch.places.size(); ++p) scratch.places[p].score += event.full_mass[p];
+  const auto add = [&event](std::span<WindowRecord> records, const float* masses) {
+    for (size_t i = 0; i < records.size(); ++i) {
+      float mass = masses[i];
+      if (event.pooling == MassPooling::kNeighbours) {
+        const uint32_t id = records[i].window.value;
+        if (i > 0 && records[i - 1].window.value + 1 == id) mass = std::max(mass, masses[i - 1]);
+        if (i + 1 < records.size() && records[i + 1].window.value == id + 1)
+          mass = std::max(mass, masses[i + 1]);
+      }
+      records[i].score += mass;
+    }
+  };
+  add(scratch.places, event.full_mass);
+  add(storage_.codes.first(attended_), event.code_mass);
   open_score_ += event.full_mass[scratch.places.size()];
-  for (uint32_t c = 0; c < attended_; ++c) storage_.codes[c].score += event.code_mass[c];
 }
 
 void HeadWindows::Rank(const Event& event, RoutingScratch& scratch) const noexcept {

@@ -21,6 +21,10 @@ namespace qevict {
 // What a window's promotion does: decode the code into f16, or go on attending the code.
 enum class Promotion { kExpand, kPin };
 
+// Whether a window also counts what its neighbours received. A prompt's last tokens attend to the
+// place that answers a question, and the answer continues in the window behind it.
+enum class MassPooling { kNone, kNeighbours };
+
 // Working room of routing events, shared by all heads of a sequence.
 struct RoutingScratch {
   std::vector<WindowRecord> places, promoted;
@@ -78,6 +82,7 @@ class HeadWindows {
     // windows and then the open one, and of each attended code. Null: none.
     const float* full_mass = nullptr;
     const float* code_mass = nullptr;
+    MassPooling pooling = MassPooling::kNone;
   };
   struct Counts {
     uint32_t demotions = 0, promotions = 0, evictions = 0, encoded = 0;

@@ -29,6 +29,9 @@ Result<SequenceKv> SequenceKv::Create(const KvShape& shape, const Config& config
                           kv.AllocateRegion(config.plan.full_slots, RegionLayers::kAll));
   QEVICT_CHECK_EQ(uint64_t{kv.resident_.arena.size_bytes()}, config.plan.full_bytes);
   if (config.codec != nullptr) QEVICT_RETURN_IF_ERROR(kv.AllocateLedger());
+  const uint32_t history = config.geometry.history_windows(config.capacity_tokens);
+  kv.tracks_mass_ = config.codec != nullptr && config.plan.capacity.full < history &&
+                    config.plan.capacity.quantized < history;
   return kv;
 }
 
@@ -40,6 +43,7 @@ Result<SequenceKv::Region> SequenceKv::AllocateRegion(uint32_t slots, RegionLaye
     Layer& layer = region.layers[l];
     if (!shape_.is_swa(l)) {
       layer.slots = slots;
+      if (layers == RegionLayers::kOneRouted) elements = 0;
     } else if (layers == RegionLayers::kAll) {
       layer.slots = RingSlots(shape_, config_.capacity_tokens, config_.max_batch_tokens);
     }
@@ -104,7 +108,8 @@ F16* SequenceKv::Values(LayerId layer, KvHeadId head) {
 }
 
 uint32_t SequenceKv::cells(LayerId layer, KvHeadId head) const {
-  return routed(layer) ? windows(layer, head).FullTokens(size_tokens_) : size_tokens_;
+  return passed_tokens_ +
+         (routed(layer) ? windows(layer, head).FullTokens(size_tokens_) : size_tokens_);
 }
 
 uint32_t SequenceKv::most_cells() const {
@@ -134,6 +139,7 @@ Status SequenceKv::BeginBatch(uint32_t tokens) {
     QEVICT_RETURN_IF_ERROR(config_.codec->Grow(size_tokens_ + tokens));
     QEVICT_RETURN_IF_ERROR(PrepareRouting(size_tokens_ + tokens));
     QEVICT_RETURN_IF_ERROR(FitFullTier(tokens));
+    PrepareMasses(0, uint32_t(heads_.size()), size_tokens_ + tokens);
   }
   batch_tokens_ = tokens;
   written_tokens_ = std::max(written_tokens_, size_tokens_ + tokens);
@@ -177,17 +183,69 @@ Status SequenceKv::FitFullTier(uint32_t tokens) {
   return {};
 }
 
-void SequenceKv::CopyFullTier(const Region& from, Region& to) const noexcept {
+void SequenceKv::CopyFullTier(const Region& from, const Region& to) const noexcept {
   for (uint32_t l = 0; l < shape_.layers; ++l) {
-    if (shape_.is_swa(l)) continue;
-    for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
-      const size_t elements =
-          size_t{RoundUpToBlock(cells(LayerId(l), KvHeadId(h)))} * shape_.head_dim;
-      const KvView source = ViewIn(from, LayerId(l), KvHeadId(h));
-      const KvView target = ViewIn(to, LayerId(l), KvHeadId(h));
-      std::copy_n(source.k, elements, const_cast<F16*>(target.k));
-      std::copy_n(source.v, elements, const_cast<F16*>(target.v));
-    }
+    if (!shape_.is_swa(l)) CopyLayer(from, to, LayerId(l), size_tokens_);
+  }
+}
+
+void SequenceKv::CopyLayer(const Region& from, const Region& to, LayerId layer,
+                           uint32_t size) const noexcept {
+  for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
+    const size_t elements =
+        size_t{RoundUpToBlock(windows(layer, KvHeadId(h)).FullTokens(size))} * shape_.head_dim;
+    const KvView source = ViewIn(from, layer, KvHeadId(h));
+    const KvView target = ViewIn(to, layer, KvHeadId(h));
+    std::copy_n(source.k, elements, const_cast<F16*>(target.k));
+    std::copy_n(source.v, elements, const_cast<F16*>(target.v));
+  }
+}
+
+void SequenceKv::PrepareMasses(uint32_t first_head, uint32_t last_head, uint32_t new_size) {
+  if (!tracks_mass_) return;
+  const Geometry& g = config_.geometry;
+  const uint32_t completed = g.complete_windows(new_size) - g.complete_windows(size_tokens_);
+  mass_ranges_.resize(heads_.size());
+  size_t floats = 0;
+  for (uint32_t h = first_head; h < last_head; ++h) {
+    mass_ranges_[h] = {.first = floats,
+                       .full = uint32_t(heads_[h].full().size()) + completed + 1,
+                       .codes = uint32_t(heads_[h].attended().size())};
+    floats += mass_ranges_[h].full + mass_ranges_[h].codes;
+  }
+  masses_.assign(floats, 0.0f);
+}
+
+std::span<float> SequenceKv::full_mass(LayerId layer, KvHeadId head) const {
+  const MassRange& range = mass_ranges_[HeadIndex(layer, head)];
+  return {masses_.data() + range.first, range.full};
+}
+
+std::span<float> SequenceKv::code_mass(LayerId layer, KvHeadId head) const {
+  const MassRange& range = mass_ranges_[HeadIndex(layer, head)];
+  return {masses_.data() + range.first + range.full, range.codes};
+}
+
+void SequenceKv::CommitHeads(LayerId layer, uint32_t new_size) noexcept {
+  const bool prompt = new_size - size_tokens_ > 1;
+  for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
+    const KvHeadId head(h);
+    const HeadWindows::Counts counts = heads_[HeadIndex(layer, head)].Commit(
+        {.old_size = size_tokens_,
+         .new_size = new_size,
+         .capacity = config_.plan.capacity,
+         .promotion = config_.promotion,
+         .policy = config_.policy,
+         .k = Keys(layer, head),
+         .v = Values(layer, head),
+         .full_mass = tracks_mass_ ? full_mass(layer, head).data() : nullptr,
+         .code_mass = tracks_mass_ ? code_mass(layer, head).data() : nullptr,
+         .pooling = prompt ? MassPooling::kNeighbours : MassPooling::kNone},
+        scratch_);
+    stats_.demotions += counts.demotions;
+    stats_.promotions += counts.promotions;
+    stats_.evictions += counts.evictions;
+    stats_.encoded += counts.encoded;
   }
 }
 
@@ -195,27 +253,53 @@ void SequenceKv::Commit() noexcept {
   const auto start = std::chrono::steady_clock::now();
   const uint32_t new_size = size_tokens_ + batch_tokens_;
   for (uint32_t l = 0; l < shape_.layers; ++l) {
-    if (!routed(LayerId(l))) continue;
-    for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
-      const HeadWindows::Counts counts =
-          heads_[HeadIndex(LayerId(l), KvHeadId(h))].Commit({.old_size = size_tokens_,
-                                                             .new_size = new_size,
-                                                             .capacity = config_.plan.capacity,
-                                                             .promotion = config_.promotion,
-                                                             .policy = config_.policy,
-                                                             .k = Keys(LayerId(l), KvHeadId(h)),
-                                                             .v = Values(LayerId(l), KvHeadId(h))},
-                                                            scratch_);
-      stats_.demotions += counts.demotions;
-      stats_.promotions += counts.promotions;
-      stats_.evictions += counts.evictions;
-      stats_.encoded += counts.encoded;
-    }
+    if (routed(LayerId(l))) CommitHeads(LayerId(l), new_size);
   }
   size_tokens_ = new_size;
   batch_tokens_ = 0;
   stats_.routing_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Status SequenceKv::BeginPrompt(uint32_t tokens) {
+  QEVICT_CHECK_EQ(size_tokens_, 0u);
+  QEVICT_CHECK_LE(tokens, config_.capacity_tokens);
+  QEVICT_RETURN_IF_ERROR(config_.codec->Grow(tokens));
+  QEVICT_RETURN_IF_ERROR(PrepareRouting(tokens));
+  QEVICT_ASSIGN_OR_RETURN(staging_,
+                          AllocateRegion(RoundUpToBlock(tokens), RegionLayers::kOneRouted));
+  staging_peak_bytes_ = std::max(staging_peak_bytes_, staging_bytes());
+  prompt_tokens_ = tokens;
+  return {};
+}
+
+void SequenceKv::BeginLayer(LayerId layer) {
+  passed_tokens_ = 0;
+  if (!routed(layer)) return;
+  const uint32_t first = uint32_t(HeadIndex(layer, KvHeadId(0)));
+  PrepareMasses(first, first + shape_.kv_heads, prompt_tokens_);
+}
+
+void SequenceKv::CommitLayer(LayerId layer) noexcept {
+  passed_tokens_ = 0;
+  if (!routed(layer)) return;
+  const auto start = std::chrono::steady_clock::now();
+  CommitHeads(layer, prompt_tokens_);
+  CopyLayer(staging_, resident_, layer, prompt_tokens_);
+  stats_.routing_seconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void SequenceKv::EndPrompt() noexcept {
+  staging_ = {};
+  size_tokens_ = written_tokens_ = prompt_tokens_;
+  prompt_tokens_ = passed_tokens_ = 0;
+}
+
+void SequenceKv::AbandonPrompt() noexcept {
+  staging_ = {};
+  for (HeadWindows& head : heads_) head.Clear();
+  prompt_tokens_ = passed_tokens_ = written_tokens_ = 0;
 }
 
 Status SequenceKv::Truncate(uint32_t size_tokens) {

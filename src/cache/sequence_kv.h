@@ -54,6 +54,9 @@ class SequenceKv {
     Geometry geometry;
     CachePlan plan;
     Promotion promotion = Promotion::kExpand;
+    // Of a prompt's tokens, the last ones, whose attention is its windows' first score; what
+    // decoded tokens pay is added to it. UINT32_MAX: all of them.
+    uint32_t observed_tokens = 32;
     WindowCodec* codec = nullptr;           // null: no tiers; must outlive the sequence
     const RoutingPolicy* policy = nullptr;  // the same
   };
@@ -64,10 +67,20 @@ class SequenceKv {
   uint32_t capacity_tokens() const { return config_.capacity_tokens; }
   const KvShape& shape() const { return shape_; }
   const Geometry& geometry() const { return config_.geometry; }
+  const CachePlan& plan() const { return config_.plan; }
+  Promotion promotion() const { return config_.promotion; }
   const WindowCodec* codec() const { return config_.codec; }
   bool routed(LayerId layer) const {
     return config_.codec != nullptr && !shape_.is_swa(layer.value);
   }
+  // Whether attention must say how much each window of the layer received: when routing will have
+  // to choose between windows.
+  bool tracks_mass(LayerId layer) const { return tracks_mass_ && routed(layer); }
+  // What the current batch's queries paid, mean over the group, to be added to: by place (then the
+  // open window), and by attended code. Belong to one thread per head at a time.
+  std::span<float> full_mass(LayerId layer, KvHeadId head) const;
+  std::span<float> code_mass(LayerId layer, KvHeadId head) const;
+  uint32_t observed_tokens() const { return config_.observed_tokens; }
   const ByteBudget& budget() const { return *budget_; }
   // f16 tokens of a prompt on their way into the tiers, which no budget counts: at most one batch
   // and the full tier.
@@ -97,6 +110,21 @@ class SequenceKv {
   // they do not exist. Errors kOutOfMemory, kBudgetExceeded: nothing has changed.
   Status BeginBatch(uint32_t tokens);
   void Commit() noexcept;
+
+  // A long prompt, layer by layer: every token passes through a layer, whose full K/V then exists
+  // once, for that layer alone, and is routed before the next layer begins. Only into an empty
+  // sequence. Order: BeginPrompt, then for every layer BeginLayer, chunks (each stored and attended
+  // behind SetPassed), CommitLayer; then EndPrompt, or AbandonPrompt, which empties the sequence.
+  Status BeginPrompt(uint32_t tokens);
+  void BeginLayer(LayerId layer);
+  void SetPassed(uint32_t tokens) { passed_tokens_ = tokens; }
+  void CommitLayer(LayerId layer) noexcept;
+  void EndPrompt() noexcept;
+  void AbandonPrompt() noexcept;
+  // Whether a prompt of so many tokens goes through a staging region.
+  bool needs_staging(uint32_t tokens) const {
+    return config_.codec != nullptr && most_cells() + tokens > config_.plan.full_slots;
+  }
   // Forgets the tokens from `size_tokens` on. Error kUnsupported: a ring no longer holds the window
   // before them, or they have been routed.
   Status Truncate(uint32_t size_tokens);
@@ -113,7 +141,7 @@ class SequenceKv {
   };
   SequenceKv(const KvShape& shape, const Config& config) : shape_(shape), config_(config) {}
 
-  enum class RegionLayers { kAll, kRouted };
+  enum class RegionLayers { kAll, kRouted, kOneRouted };
   Result<Region> AllocateRegion(uint32_t slots, RegionLayers layers) const;
   const Region& RegionOf(LayerId layer) const {
     return staging_.arena.size_bytes() != 0 && routed(layer) ? staging_ : resident_;
@@ -125,7 +153,10 @@ class SequenceKv {
   Status AllocateLedger();
   Status PrepareRouting(uint32_t new_size);
   Status FitFullTier(uint32_t tokens);
-  void CopyFullTier(const Region& from, Region& to) const noexcept;
+  void CopyFullTier(const Region& from, const Region& to) const noexcept;
+  void CopyLayer(const Region& from, const Region& to, LayerId layer, uint32_t size) const noexcept;
+  void PrepareMasses(uint32_t first_head, uint32_t last_head, uint32_t new_size);
+  void CommitHeads(LayerId layer, uint32_t new_size) noexcept;
   KvView ViewIn(const Region& region, LayerId layer, KvHeadId head) const;
 
   KvShape shape_;
@@ -138,10 +169,19 @@ class SequenceKv {
   std::unique_ptr<PagePool> pool_;
   std::vector<HeadWindows> heads_;  // [routed layers, kv_heads]
   RoutingScratch scratch_;
+  bool tracks_mass_ = false;
+  mutable std::vector<float> masses_;
+  struct MassRange {
+    size_t first = 0;
+    uint32_t full = 0, codes = 0;
+  };
+  std::vector<MassRange> mass_ranges_;  // by head
   TierStats stats_;
   uint64_t staging_peak_bytes_ = 0;
   uint32_t size_tokens_ = 0;
   uint32_t batch_tokens_ = 0;
+  uint32_t passed_tokens_ = 0;  // of a prompt, through the current layer, before the current chunk
+  uint32_t prompt_tokens_ = 0;
   uint32_t written_tokens_ = 0;  // how far rings were ever written, committed or not
 };
 

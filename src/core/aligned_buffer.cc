@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -13,6 +14,10 @@ namespace {
 
 constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
 constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+std::atomic<uint64_t> mapped_bytes{0};
+// Allocations until one fails; nobody counts below zero.
+std::atomic<int64_t> allocations_left{-1};
 
 uint64_t ReadNumber(const char* path) {
   std::ifstream file(path);
@@ -46,6 +51,12 @@ size_t AlignedBuffer::RoundedBytes(size_t bytes) {
   return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
+uint64_t AlignedBuffer::MappedBytes() { return mapped_bytes.load(std::memory_order_relaxed); }
+
+FailingAllocation::FailingAllocation(uint32_t allowed) { allocations_left = allowed; }
+FailingAllocation::~FailingAllocation() { allocations_left = -1; }
+bool FailingAllocation::has_failed() const { return allocations_left < 0; }
+
 Result<AlignedBuffer> AlignedBuffer::Allocate(size_t bytes) {
   AlignedBuffer buffer;
   if (bytes == 0) return buffer;
@@ -54,9 +65,10 @@ Result<AlignedBuffer> AlignedBuffer::Allocate(size_t bytes) {
   }
   const size_t rounded = RoundedBytes(bytes);
   const uint64_t available = AvailableMemoryBytes();
-  void* base = rounded > available ? MAP_FAILED
-                                   : mmap(nullptr, rounded, PROT_READ | PROT_WRITE,
-                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const bool refused = rounded > available || (allocations_left >= 0 && allocations_left-- == 0);
+  void* base = refused ? MAP_FAILED
+                       : mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                              -1, 0);
   if (base == MAP_FAILED) {
     return Fail(
         ErrorCode::kOutOfMemory,
@@ -68,11 +80,14 @@ Result<AlignedBuffer> AlignedBuffer::Allocate(size_t bytes) {
   if (rounded >= kHugePageBytes) madvise(base, rounded, MADV_HUGEPAGE);
   buffer.base_ = base;
   buffer.size_bytes_ = rounded;
+  mapped_bytes.fetch_add(rounded, std::memory_order_relaxed);
   return buffer;
 }
 
 AlignedBuffer::~AlignedBuffer() {
-  if (base_ != nullptr) munmap(base_, size_bytes_);
+  if (base_ == nullptr) return;
+  munmap(base_, size_bytes_);
+  mapped_bytes.fetch_sub(size_bytes_, std::memory_order_relaxed);
 }
 
 }  // namespace qevict

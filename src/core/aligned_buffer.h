@@ -17,6 +17,8 @@ class AlignedBuffer {
   static Result<AlignedBuffer> Allocate(size_t bytes);
   // What Allocate hands out for `bytes`: whole pages. Precondition: it fits into size_t.
   static size_t RoundedBytes(size_t bytes);
+  // What the buffers of this process that are alive hold together.
+  static uint64_t MappedBytes();
   AlignedBuffer(AlignedBuffer&& other) noexcept { *this = std::move(other); }
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
     std::swap(base_, other.base_);
@@ -34,6 +36,17 @@ class AlignedBuffer {
  private:
   void* base_ = nullptr;
   size_t size_bytes_ = 0;
+};
+
+// For tests: while it lives, the allocation after `allowed` others fails once, as if memory had run
+// out. One at a time.
+class FailingAllocation {
+ public:
+  explicit FailingAllocation(uint32_t allowed);
+  ~FailingAllocation();
+  FailingAllocation(const FailingAllocation&) = delete;
+  FailingAllocation& operator=(const FailingAllocation&) = delete;
+  bool has_failed() const;
 };
 
 // Memory that this process can still take without swapping or being killed: the smaller of what the

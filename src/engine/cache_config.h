@@ -35,6 +35,12 @@ struct KvBudget {
 // "20%", "0.5%", "512MiB", "1GB", "1.5GiB", "1000000". Error kInvalidArgument.
 Result<KvBudget> ParseKvBudget(std::string_view text);
 
+// How a prompt that is longer than the f16 tier reaches the cache: exactly as a full cache would,
+// one layer after another; or chunk by chunk, each routed before the next is read, which needs no
+// more than a chunk beside the budget and whose time grows with the prompt, not with its square. A
+// prompt that follows others in its sequence is always streamed.
+enum class PrefillMode { kExact, kStream };
+
 struct CacheConfig {
   CachePolicy policy = CachePolicy::kAuto;
   std::optional<KvBudget> budget;  // none: as much as the policy needs
@@ -42,6 +48,7 @@ struct CacheConfig {
   uint32_t key_bits = 3, value_bits = 2;  // 2, 3, 4 and 1, 2, 4
   float full_share = 0.3f;                // qevict: of the history's bytes, for full windows
   Promotion promotion = Promotion::kExpand;
+  PrefillMode prefill = PrefillMode::kExact;
   // Where the tables of the codec are kept, one file per model; empty: measured at every load.
   std::string tables_folder;
 

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 
 #include "cache/batch_attention.h"
@@ -61,9 +62,15 @@ class CachedSequence final : public Sequence {
     return {};
   }
 
-  SequenceKv& kv() { return kv_; }
+  SequenceKv& kv() override { return kv_; }
   // Room for `tokens` more, so that Commit cannot fail.
-  void Reserve(size_t tokens) { tokens_.reserve(tokens_.size() + tokens); }
+  void Reserve(size_t tokens) {
+    if (tokens_.capacity() - tokens_.size() < tokens) tokens_.reserve(2 * tokens_.size() + tokens);
+  }
+  void EndPrompt(std::span<const Token> tokens) {
+    tokens_.assign(tokens.begin(), tokens.end());
+    kv_.EndPrompt();
+  }
   void Commit(std::span<const Token> tokens) noexcept {
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     kv_.Commit();
@@ -127,29 +134,12 @@ class GgufEngine final : public Engine {
   std::string_view isa_name() const override { return IsaName(isa_); }
 
   Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) override {
-    if (capacity_tokens == 0 || capacity_tokens > hyperparameters_.context_train) {
-      return Fail(ErrorCode::kInvalidArgument, "a context of " + std::to_string(capacity_tokens) +
-                                                   " tokens is not in 1 .. " +
-                                                   std::to_string(hyperparameters_.context_train) +
-                                                   ", the model's own; change --ctx");
-    }
-    const KvShape shape = ShapeOf(hyperparameters_);
-    QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens));
-    const bool tiered = codec_ != nullptr;
-    auto kv = SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
-                                         .max_batch_tokens = prefill_chunk_,
-                                         .geometry = cache_.geometry,
-                                         .plan = plan,
-                                         .promotion = cache_.promotion,
-                                         .codec = tiered ? codec_.get() : nullptr,
-                                         .policy = tiered ? &policy_ : nullptr});
-    if (!kv) {
-      return Fail(kv.error().code, "no memory for a cache of " + std::to_string(capacity_tokens) +
-                                       " tokens: " + kv.error().message +
-                                       "; lower --ctx or --kv-budget");
-    }
-    return std::make_unique<CachedSequence>(std::move(*kv), plan);
+    return MakeSequence(capacity_tokens, codec_.get());
   }
+  Result<std::unique_ptr<Sequence>> NewFullSequence(uint32_t capacity_tokens) override {
+    return MakeSequence(capacity_tokens, nullptr);
+  }
+  const WindowCodec* codec() const override { return codec_.get(); }
 
   Status Run(std::span<BatchItem> batch, const CancelFn& cancel) override {
     QEVICT_RETURN_IF_ERROR(Validate(batch));
@@ -160,20 +150,22 @@ class GgufEngine final : public Engine {
     for (const BatchItem& item : batch) {
       SequenceKv& kv = KvOf(item);
       const uint32_t first_row = uint32_t(tokens_.size()), count = uint32_t(item.tokens.size());
-      slices_.push_back({&kv, first_row, count});
+      const uint32_t observed = std::min(count, kv.observed_tokens());
+      slices_.push_back({&kv, first_row, count, count - observed});
       tokens_.insert(tokens_.end(), item.tokens.begin(), item.tokens.end());
       for (uint32_t t = 0; t < count; ++t) positions_.emplace_back(kv.size_tokens() + t);
       for (uint32_t t = FirstLogitToken(item); t < count; ++t) logit_rows_.push_back(first_row + t);
       QEVICT_RETURN_IF_ERROR(kv.BeginBatch(count));
     }
     QEVICT_RETURN_IF_ERROR(attention_->Bind(slices_));
+    QEVICT_RETURN_IF_ERROR(MakeRoom(batch));
     QEVICT_ASSIGN_OR_RETURN(std::span<const float> logits, runner_->Run({.tokens = tokens_,
                                                                          .positions = positions_,
                                                                          .logit_rows = logit_rows_,
                                                                          .cancel = &cancel}));
     for (const BatchItem& item : batch) {
       const size_t floats = (item.tokens.size() - FirstLogitToken(item)) * hyperparameters_.vocab;
-      if (floats != 0) item.logits_out->assign(logits.begin(), logits.begin() + ptrdiff_t(floats));
+      if (floats != 0) std::copy_n(logits.begin(), floats, item.logits_out->begin());
       logits = logits.subspan(floats);
       static_cast<CachedSequence*>(item.sequence)->Commit(item.tokens);
     }
@@ -183,8 +175,34 @@ class GgufEngine final : public Engine {
  private:
   GgufEngine() = default;
 
-  Result<CachePlan> PlanFor(const KvShape& shape, uint32_t capacity_tokens) const {
-    PlanRequest request{.split = codec_ == nullptr ? TierSplit::kFullOnly : SplitOf(cache_.policy),
+  // `codec` is the engine's own, or null: every token in f16.
+  Result<std::unique_ptr<Sequence>> MakeSequence(uint32_t capacity_tokens, WindowCodec* codec) {
+    if (capacity_tokens == 0 || capacity_tokens > hyperparameters_.context_train) {
+      return Fail(ErrorCode::kInvalidArgument, "a context of " + std::to_string(capacity_tokens) +
+                                                   " tokens is not in 1 .. " +
+                                                   std::to_string(hyperparameters_.context_train) +
+                                                   ", the model's own; change --ctx");
+    }
+    const KvShape shape = ShapeOf(hyperparameters_);
+    QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, codec));
+    auto kv = SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
+                                         .max_batch_tokens = prefill_chunk_,
+                                         .geometry = cache_.geometry,
+                                         .plan = plan,
+                                         .promotion = cache_.promotion,
+                                         .codec = codec,
+                                         .policy = codec != nullptr ? &policy_ : nullptr});
+    if (!kv) {
+      return Fail(kv.error().code, "no memory for a cache of " + std::to_string(capacity_tokens) +
+                                       " tokens: " + kv.error().message +
+                                       "; lower --ctx or --kv-budget");
+    }
+    return std::make_unique<CachedSequence>(std::move(*kv), plan);
+  }
+
+  Result<CachePlan> PlanFor(const KvShape& shape, uint32_t capacity_tokens,
+                            const WindowCodec* codec) const {
+    PlanRequest request{.split = codec == nullptr ? TierSplit::kFullOnly : SplitOf(cache_.policy),
                         .full_share = cache_.full_share,
                         .geometry = cache_.geometry,
                         .key_bits = cache_.key_bits,
@@ -192,8 +210,8 @@ class GgufEngine final : public Engine {
                         .capacity_tokens = capacity_tokens,
                         .max_batch_tokens = prefill_chunk_,
                         .limit_bytes = UINT64_MAX};
-    // The tables are measured with a full cache, whatever the budget.
-    if (cache_.budget && (codec_ != nullptr || cache_.policy == CachePolicy::kFull)) {
+    // A full sequence of a tiered engine is there to be measured, whatever the budget.
+    if (cache_.budget && (codec != nullptr || cache_.policy == CachePolicy::kFull)) {
       request.limit_bytes = cache_.budget->LimitBytes(FullCacheBytes(shape, capacity_tokens));
     } else if (request.split == TierSplit::kCodeAll) {
       request.limit_bytes = CodeAllBytes(shape, request);
@@ -243,7 +261,7 @@ class GgufEngine final : public Engine {
     TableRecorder recorder(ShapeOf(hyperparameters_), format, codec.rope, kTableSinks,
                            kTableBiasTokens);
     QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<Sequence> sequence,
-                            NewSequence(uint32_t(text.size())));
+                            NewFullSequence(uint32_t(text.size())));
     attention_->Watch(&recorder);
     Status status;
     for (size_t begin = 0; begin < text.size() && status; begin += prefill_chunk_) {
@@ -260,8 +278,90 @@ class GgufEngine final : public Engine {
     return recorder.Build();
   }
 
+  static SequenceKv& KvOf(const Sequence& sequence) {
+    return static_cast<CachedSequence&>(const_cast<Sequence&>(sequence)).kv();
+  }
+
+  bool PassesByLayer(const Sequence& sequence, size_t tokens) const override {
+    return KvOf(sequence).codec() != nullptr && cache_.prefill == PrefillMode::kExact &&
+           sequence.size_tokens() == 0 && KvOf(sequence).needs_staging(uint32_t(tokens));
+  }
+
+  // Binds attention to the chunk and layer that the runner is about to compute.
+  class PromptSteps final : public LayerSteps {
+   public:
+    PromptSteps(GgufEngine& engine, SequenceKv& kv, const Prompt& prompt)
+        : engine_(engine), kv_(kv), prompt_(prompt) {}
+    Status BeginLayer(LayerId layer) override {
+      kv_.BeginLayer(layer);
+      return {};
+    }
+    Status BeginChunk(LayerId layer, uint32_t first, uint32_t rows) override {
+      kv_.SetPassed(first);
+      // Tokens that vote on windows are the prompt's last ones; they may lie in several chunks.
+      const uint32_t tokens = uint32_t(prompt_.tokens.size());
+      const uint32_t observed = tokens - std::min(tokens, kv_.observed_tokens());
+      const BatchSlice slice{&kv_, 0, rows, std::clamp(observed, first, first + rows) - first};
+      if (*prompt_.progress) {
+        const uint64_t layers = engine_.hyperparameters_.layers;
+        (*prompt_.progress)(uint32_t((uint64_t{layer.value} * tokens + first) / layers), tokens);
+      }
+      return engine_.attention_->Bind({&slice, 1});
+    }
+    void EndLayer(LayerId layer) override { kv_.CommitLayer(layer); }
+
+   private:
+    GgufEngine& engine_;
+    SequenceKv& kv_;
+    const Prompt& prompt_;
+  };
+
+  Status PrefillByLayer(const Prompt& prompt) override {
+    BatchItem item{.sequence = prompt.sequence,
+                   .tokens = prompt.tokens,
+                   .logits = LogitRows::kLast,
+                   .logits_out = prompt.logits_out};
+    QEVICT_RETURN_IF_ERROR(ValidateTokens(item));
+    SequenceKv& kv = KvOf(*prompt.sequence);
+    QEVICT_RETURN_IF_ERROR(kv.BeginPrompt(uint32_t(prompt.tokens.size())));
+    positions_.clear();
+    for (uint32_t t = 0; t < prompt.tokens.size(); ++t) positions_.emplace_back(t);
+    logit_rows_.clear();
+    if (prompt.logits_out != nullptr) logit_rows_.push_back(uint32_t(prompt.tokens.size()) - 1);
+    PromptSteps steps(*this, kv, prompt);
+    const auto logits = runner_->RunByLayer({.tokens = prompt.tokens,
+                                             .positions = positions_,
+                                             .logit_rows = logit_rows_,
+                                             .cancel = prompt.cancel},
+                                            prefill_chunk_, steps);
+    if (!logits) {
+      kv.AbandonPrompt();
+      return tl::unexpected(logits.error());
+    }
+    if (prompt.logits_out != nullptr) prompt.logits_out->assign(logits->begin(), logits->end());
+    static_cast<CachedSequence*>(prompt.sequence)->EndPrompt(prompt.tokens);
+    if (*prompt.progress) {
+      (*prompt.progress)(uint32_t(prompt.tokens.size()), uint32_t(prompt.tokens.size()));
+    }
+    return {};
+  }
+
   static SequenceKv& KvOf(const BatchItem& item) {
     return static_cast<CachedSequence*>(item.sequence)->kv();
+  }
+
+  // For everything that the commit of a batch writes, so that it cannot fail half-way.
+  Status MakeRoom(std::span<const BatchItem> batch) const {
+    try {
+      for (const BatchItem& item : batch) {
+        static_cast<CachedSequence*>(item.sequence)->Reserve(item.tokens.size());
+        const size_t rows = item.tokens.size() - FirstLogitToken(item);
+        if (rows != 0) item.logits_out->resize(rows * hyperparameters_.vocab);
+      }
+    } catch (const std::bad_alloc&) {
+      return Fail(ErrorCode::kOutOfMemory, "not enough memory for the logits of a batch");
+    }
+    return {};
   }
 
   // The first token of the item whose logits are wanted.
@@ -269,6 +369,17 @@ class GgufEngine final : public Engine {
     const uint32_t count = uint32_t(item.tokens.size());
     if (item.logits_out == nullptr || item.logits == LogitRows::kNone) return count;
     return item.logits == LogitRows::kLast ? count - 1 : 0;
+  }
+
+  Status ValidateTokens(const BatchItem& item) const {
+    for (Token token : item.tokens) {
+      if (token < 0 || uint32_t(token) >= hyperparameters_.vocab) {
+        return Fail(ErrorCode::kInvalidArgument, "token " + std::to_string(token) +
+                                                     " is outside the vocabulary of " +
+                                                     std::to_string(hyperparameters_.vocab));
+      }
+    }
+    return {};
   }
 
   Status Validate(std::span<const BatchItem> batch) const {
@@ -288,13 +399,7 @@ class GgufEngine final : public Engine {
                         std::to_string(item.tokens.size()) + " tokens exceed the context of " +
                         std::to_string(sequence.capacity_tokens()) + "; raise --ctx");
       }
-      for (Token token : item.tokens) {
-        if (token < 0 || uint32_t(token) >= hyperparameters_.vocab) {
-          return Fail(ErrorCode::kInvalidArgument, "token " + std::to_string(token) +
-                                                       " is outside the vocabulary of " +
-                                                       std::to_string(hyperparameters_.vocab));
-        }
-      }
+      QEVICT_RETURN_IF_ERROR(ValidateTokens(item));
       for (size_t j = 0; j < i; ++j) {
         if (batch[j].sequence == item.sequence) {
           return Fail(ErrorCode::kInvalidArgument, "a sequence occurs twice in a batch");
@@ -341,6 +446,9 @@ Status Engine::Prefill(Sequence& sequence, std::span<const Token> tokens,
                 "the prompt has " + std::to_string(tokens.size()) + " tokens but " +
                     std::to_string(sequence.capacity_tokens() - sequence.size_tokens()) +
                     " fit into the context; raise --ctx or shorten the prompt");
+  }
+  if (PassesByLayer(sequence, tokens.size())) {
+    return PrefillByLayer({&sequence, tokens, logits_out, &progress, &cancel});
   }
   for (size_t begin = 0; begin < tokens.size(); begin += prefill_chunk_) {
     const size_t count = std::min<size_t>(prefill_chunk_, tokens.size() - begin);

@@ -52,6 +52,8 @@ class Sequence {
   // Forgets all tokens from `size_tokens` on. kUnsupported when a sliding-window layer has already
   // forgotten what it needs.
   virtual Status Truncate(uint32_t size_tokens) = 0;
+  // What the sequence holds, for those who measure it.
+  virtual SequenceKv& kv() = 0;
 };
 
 enum class LogitRows { kNone, kLast, kAll };
@@ -86,6 +88,10 @@ class Engine {
   // model's training context), kOutOfMemory (with the bytes asked for and the flag that lowers
   // them).
   virtual Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) = 0;
+  // The same with every token in f16, whatever cache the engine was loaded with.
+  virtual Result<std::unique_ptr<Sequence>> NewFullSequence(uint32_t capacity_tokens) = 0;
+  // Null when the engine was loaded without tiers.
+  virtual const WindowCodec* codec() const = 0;
 
   // One batch through the model: every item's tokens are appended to its sequence. A sequence may
   // occur once. On any error no sequence has changed. Errors: kContextFull, kInvalidArgument (token
@@ -93,11 +99,22 @@ class Engine {
   virtual Status Run(std::span<BatchItem> batch, const CancelFn& cancel) = 0;
 
   // A long prompt, in chunks of prefill_chunk tokens; `logits_out` receives the last token's
-  // logits. When cancelled, the chunks that were done stay in the sequence.
+  // logits. When cancelled, the chunks that were done stay in the sequence; of a prompt that passes
+  // layer by layer (CacheConfig::prefill) nothing does. Errors: kInvalidArgument (empty),
+  // kContextFull, and those of Run.
   Status Prefill(Sequence& sequence, std::span<const Token> tokens, std::vector<float>* logits_out,
                  const ProgressFn& progress = {}, const CancelFn& cancel = {});
 
  protected:
+  struct Prompt {
+    Sequence* sequence;
+    std::span<const Token> tokens;
+    std::vector<float>* logits_out;
+    const ProgressFn* progress;
+    const CancelFn* cancel;
+  };
+  virtual bool PassesByLayer(const Sequence& sequence, size_t tokens) const = 0;
+  virtual Status PrefillByLayer(const Prompt& prompt) = 0;
   uint32_t prefill_chunk_ = 512;
 };
 

@@ -45,14 +45,14 @@ class GraphBuilder {
 
   void Build() {
     const int64_t rows = graph_.shape_.rows, logit_rows = graph_.shape_.logit_rows;
-    graph_.tokens_ = Input(rows, "tokens");
+    const uint32_t first = graph_.shape_.first_layer;
+    const uint32_t last = graph_.shape_.last_layer == 0 ? h_.layers : graph_.shape_.last_layer;
     graph_.positions_ = Input(rows, "positions");
     if (logit_rows != 0 && logit_rows != rows)
       graph_.logit_row_ids_ = Input(logit_rows, "logit_row_ids");
 
-    ggml_tensor* x = ggml_get_rows(context_, weights_.token_embedding, graph_.tokens_);
-    if (h_.embedding_scale != 1.0f) x = ggml_scale(context_, x, h_.embedding_scale);
-    for (uint32_t l = 0; l < h_.layers; ++l) {
+    ggml_tensor* x = first == 0 ? Embed(rows) : HiddenInput(rows);
+    for (uint32_t l = first; l < last; ++l) {
       const LayerWeights& layer = weights_.layers[l];
       ggml_tensor* attended = AttentionBlock(l, x);
       if (l + 1 == h_.layers) {
@@ -72,6 +72,12 @@ class GraphBuilder {
       x = ggml_add(context_, attended, x);
       x = ggml_add(context_, FeedForward(layer, x), x);
     }
+    if (last != h_.layers) {
+      ggml_set_output(x);
+      graph_.hidden_out_ = x;
+      ggml_build_forward_expand(graph_.graph_, x);
+      return;
+    }
     x = weights_.output.Apply(context_, Norm(x, weights_.output_norm));
     if (h_.final_logit_softcap != 0.0f) {
       x = ggml_scale(context_, x, 1.0f / h_.final_logit_softcap);
@@ -90,6 +96,18 @@ class GraphBuilder {
     // Alone it would not be part of the graph when no node reads it, and would get no memory.
     ggml_build_forward_expand(graph_.graph_, tensor);
     return tensor;
+  }
+
+  ggml_tensor* Embed(int64_t rows) {
+    graph_.tokens_ = Input(rows, "tokens");
+    ggml_tensor* x = ggml_get_rows(context_, weights_.token_embedding, graph_.tokens_);
+    return h_.embedding_scale == 1.0f ? x : ggml_scale(context_, x, h_.embedding_scale);
+  }
+
+  ggml_tensor* HiddenInput(int64_t rows) {
+    graph_.hidden_in_ = ggml_new_tensor_2d(context_, GGML_TYPE_F32, h_.embedding, rows);
+    ggml_set_input(graph_.hidden_in_);
+    return graph_.hidden_in_;
   }
 
   ggml_tensor* Norm(ggml_tensor* x, ggml_tensor* weight) {
@@ -160,24 +178,35 @@ class GraphBuilder {
   ggml_context* context_;
 };
 
-Result<std::unique_ptr<Graph>> Graph::Build(const Hyperparameters& hyperparameters,
-                                            const Weights& weights, const CpuBackend& cpu,
-                                            Attention& attention, BatchShape shape) {
+GraphAllocatorPtr NewGraphAllocator(const CpuBackend& cpu) {
+  return GraphAllocatorPtr(ggml_gallocr_new(ggml_backend_get_default_buffer_type(cpu.backend())));
+}
+
+Result<std::unique_ptr<Graph>> Graph::Build(const Parts& parts, ggml_gallocr* allocator,
+                                            BatchShape shape) {
   std::unique_ptr<Graph> graph(new Graph);
   graph->shape_ = shape;
-  const size_t nodes = hyperparameters.layers * kNodesPerLayer + kNodesOutside;
+  const Hyperparameters& h = parts.hyperparameters;
+  const uint32_t layers = shape.last_layer == 0 ? h.layers : shape.last_layer - shape.first_layer;
+  const size_t nodes = layers * kNodesPerLayer + kNodesOutside;
   const size_t bytes =
       nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(nodes, /*grads=*/false);
   graph->context_.reset(ggml_init({bytes, nullptr, /*no_alloc=*/true}));
   graph->graph_ = ggml_new_graph_custom(graph->context_.get(), nodes, /*grads=*/false);
-  for (uint32_t l = 0; l < hyperparameters.layers; ++l)
-    graph->calls_.push_back({&attention, LayerId(l)});
-  GraphBuilder(hyperparameters, weights, *graph).Build();
-  graph->allocator_.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(cpu.backend())));
-  if (!ggml_gallocr_alloc_graph(graph->allocator_.get(), graph->graph_)) {
+  for (uint32_t l = 0; l < h.layers; ++l) graph->calls_.push_back({&parts.attention, LayerId(l)});
+  GraphBuilder(h, parts.weights, *graph).Build();
+  if (!ggml_gallocr_alloc_graph(allocator, graph->graph_)) {
     return Fail(ErrorCode::kOutOfMemory, "not enough memory for a batch of " +
                                              std::to_string(shape.rows) + " tokens; lower --chunk");
   }
+  return graph;
+}
+
+Result<std::unique_ptr<Graph>> Graph::Build(const Parts& parts, const CpuBackend& cpu,
+                                            BatchShape shape) {
+  GraphAllocatorPtr allocator = NewGraphAllocator(cpu);
+  QEVICT_ASSIGN_OR_RETURN(std::unique_ptr<Graph> graph, Build(parts, allocator.get(), shape));
+  graph->allocator_ = std::move(allocator);
   return graph;
 }
 

@@ -21,6 +21,16 @@ struct RunArgs {
   const CancelFn* cancel = nullptr;      // null: never
 };
 
+// Told between the steps of a prompt that passes through the model layer by layer.
+class LayerSteps {
+ public:
+  virtual ~LayerSteps() = default;
+  virtual Status BeginLayer(LayerId layer) = 0;
+  // Rows [first, first + rows) of the prompt are about to pass through the layer.
+  virtual Status BeginChunk(LayerId layer, uint32_t first, uint32_t rows) = 0;
+  virtual void EndLayer(LayerId layer) = 0;
+};
+
 // One run at a time.
 class ModelRunner {
  public:
@@ -33,6 +43,12 @@ class ModelRunner {
   // The logits, [logit_rows, vocab], valid until the next run. Errors: kCancelled, kOutOfMemory,
   // kInternal.
   virtual Result<std::span<const float>> Run(const RunArgs& args) = 0;
+  // The same, each layer over the whole prompt before the next one begins, in chunks of
+  // `chunk_rows` rows: the same numbers, bit for bit, as Run() on one chunk after another. At most
+  // the prompt's last row may be a logit row. Holds one hidden state per row. An error of `steps`
+  // ends it.
+  virtual Result<std::span<const float>> RunByLayer(const RunArgs& args, uint32_t chunk_rows,
+                                                    LayerSteps& steps) = 0;
 };
 
 }  // namespace qevict

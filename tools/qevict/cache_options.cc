@@ -46,6 +46,15 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
   number("--local", cache.geometry.local, "Newest tokens, which stay in f16");
   number("--kbits", cache.key_bits, "Bits of a coded key's channel: 2, 3 or 4");
   number("--vbits", cache.value_bits, "Bits of a coded value's channel: 1, 2 or 4");
+  AddParsed(command, "--prefill",
+            "A long prompt: exact (as a full cache would, layer by layer) or stream (by chunks)",
+            cache.prefill,
+            [](const std::string& text) -> Result<PrefillMode> {
+              if (text == "exact") return PrefillMode::kExact;
+              if (text == "stream") return PrefillMode::kStream;
+              return Fail(ErrorCode::kInvalidArgument, "it is neither exact nor stream");
+            })
+      ->type_name("MODE");
   AddParsed(command, "--promotion",
             "A code that gathers attention: expand (to f16 again) or pin (keep the code)",
             cache.promotion,

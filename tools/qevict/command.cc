@@ -153,6 +153,7 @@ void AddAllCommands(CommandLine& line) {
   AddInfoCommand(line);
   AddModelsCommand(line);
   AddBenchCommand(line);
+  AddFidelityCommand(line);
   AddVersionCommand(line);
   AddCompletionCommand(line);
 }

@@ -66,6 +66,7 @@ void AddRunCommand(CommandLine& line);
 void AddInfoCommand(CommandLine& line);
 void AddModelsCommand(CommandLine& line);
 void AddBenchCommand(CommandLine& line);
+void AddFidelityCommand(CommandLine& line);
 void AddVersionCommand(CommandLine& line);
 void AddCompletionCommand(CommandLine& line);
 void AddAllCommands(CommandLine& line);

@@ -16,6 +16,10 @@ struct AttendDecodeArgs {
   KvView kv;
   size_t begin = 0, end = 0;  // slots; begin <= end <= kv.slots; begin % 16 need not be 0
   AttentionState state;       // out, overwritten: [group], [group], [group, head_dim]
+  // Out, or null: weights[g * weight_stride + t - begin] = exp(s[g, t] - m[g]), with the m of the
+  // state on return.
+  float* weights = nullptr;
+  size_t weight_stride = 0;
 };
 using AttendDecodeFn = void (*)(const AttendDecodeArgs&);
 

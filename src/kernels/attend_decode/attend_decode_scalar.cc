@@ -13,6 +13,7 @@ void AttendDecodeScalar(const AttendDecodeArgs& args) {
     float& m = args.state.m[g];
     float& d = args.state.d[g];
     float* o = args.state.o + g * head_dim;
+    float* weights = args.weights == nullptr ? nullptr : args.weights + g * args.weight_stride;
     for (size_t t = args.begin; t < args.end; ++t) {
       float score = 0.0f;
       for (size_t c = 0; c < head_dim; ++c) {
@@ -23,8 +24,12 @@ void AttendDecodeScalar(const AttendDecodeArgs& args) {
         d *= rescale;
         for (size_t c = 0; c < head_dim; ++c) o[c] *= rescale;
         m = score;
+        for (size_t u = args.begin; weights != nullptr && u < t; ++u) {
+          weights[u - args.begin] *= rescale;
+        }
       }
       const float p = std::exp(score - m);
+      if (weights != nullptr) weights[t - args.begin] = p;
       d += p;
       for (size_t c = 0; c < head_dim; ++c)
         o[c] += p * F16ToF32(args.kv.v[ValueOffset(t, c, head_dim)]);

@@ -37,6 +37,18 @@ void AttendTile(const AttendDecodeArgs& args, size_t row, const Tile& tile) {
   }
   SoftmaxTile<kRows>(scores, kTileTokens, columns, args.state.m + row, args.state.d + row, rescale);
 
+  if (args.weights != nullptr) {
+    for (size_t r = 0; r < kRows; ++r) {
+      float* weights = args.weights + (row + r) * args.weight_stride;
+      const size_t done = tile.begin - args.begin;
+      // Rare after the first tiles: a maximum over random scores grows ever more seldom.
+      for (size_t t = 0; rescale[r] != 1.0f && t < done; ++t) weights[t] *= rescale[r];
+      for (size_t t = begin; t < end; ++t) {
+        weights[done + t - begin] = scores[r * kTileTokens + t];
+      }
+    }
+  }
+
   const F16* v = args.kv.v + tile.begin * head_dim;
   AddValues<kRows>({scores + begin, kTileTokens},
                    ValueTile<F16>{v, end - begin, head_dim, Prefetch::Ahead(v, ahead)}, rescale,

@@ -120,9 +120,9 @@ struct CodeProduct {
 // all of them in registers.
 template <Half kHalf>
 constexpr size_t CodeStepVectors(size_t rows) {
-  constexpr size_t kAvx512Keys[] = {4, 4, 4, 4, 4, 4, 2, 2};
-  constexpr size_t kAvx512Values[] = {4, 4, 4, 4, 4, 4, 4, 2};
-  constexpr size_t kAvx2[] = {1, 1, 1, 1, 1, 1, 1, 1};
+  constexpr size_t kAvx512Keys[] = {4, 4, 4, 4, 2, 2, 2, 2};
+  constexpr size_t kAvx512Values[] = {4, 4, 4, 4, 2, 2, 2, 2};
+  constexpr size_t kAvx2[] = {2, 2, 1, 1, 1, 1, 1, 1};
   constexpr size_t kNeon[] = {4, 4, 4, 4, 2, 2, 2, 2};
   if (kBlockVectors == 2) return kAvx2[rows - 1];
   if (kBlockVectors == 4) return kNeon[rows - 1];

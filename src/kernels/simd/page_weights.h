@@ -1,8 +1,8 @@
 // From the scores of a page to what its values are multiplied by: one step of the online softmax
 // for a few rows, with the weights exp(s - m) value_scale rounded to bytes, one factor per row:
 //   byte = round(weight / factor),   factor = largest weight of the row / 255
-// SoftmaxTile (simd/softmax_tile.h) does the step alone, row by row; here the rows' three
-// reductions share their shuffles, which is worth 3 % of attention with 7 rows and 11 % with 3.
+// SoftmaxTile (simd/softmax_tile.h) does the step alone and reduces row by row; here the three
+// reductions of all rows share their shuffles.
 #pragma once
 
 #include <limits>
