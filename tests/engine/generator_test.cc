@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "support/real_model.h"
 #include "support/tiny_model.h"
 
@@ -19,6 +21,7 @@ class FakeSequence final : public Sequence {
     tokens_.resize(size_tokens);
     return {};
   }
+  SequenceKv& kv() override { std::abort(); }  // there is none, and a generator asks for none
   std::vector<Token> tokens_;
   uint32_t capacity_;
 };
@@ -35,6 +38,10 @@ class FakeEngine final : public Engine {
   Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity) override {
     return std::make_unique<FakeSequence>(capacity);
   }
+  Result<std::unique_ptr<Sequence>> NewFullSequence(uint32_t capacity) override {
+    return NewSequence(capacity);
+  }
+  const WindowCodec* codec() const override { return nullptr; }
   Status Run(std::span<BatchItem> batch, const CancelFn& cancel) override {
     auto& sequence = static_cast<FakeSequence&>(*batch[0].sequence);
     if (sequence.size_tokens() == sequence.capacity_tokens()) {
