@@ -8,17 +8,13 @@
 #include <limits>
 #include <string>
 
+#include "core/control_group.h"
+
 namespace qevict {
 namespace {
 
 constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
 constexpr size_t kHugePageBytes = size_t{2} << 20;
-
-uint64_t ReadNumber(const char* path) {
-  std::ifstream file(path);
-  uint64_t value = kUnknown;  // "max" does not parse and leaves no limit
-  return file >> value ? value : kUnknown;
-}
 
 uint64_t MemAvailableBytes() {
   std::ifstream file("/proc/meminfo");
@@ -32,14 +28,7 @@ uint64_t MemAvailableBytes() {
 
 }  // namespace
 
-uint64_t AvailableMemoryBytes() {
-  uint64_t available = MemAvailableBytes();
-  const uint64_t limit = ReadNumber("/sys/fs/cgroup/memory.max");
-  const uint64_t used = ReadNumber("/sys/fs/cgroup/memory.current");
-  if (limit != kUnknown && used != kUnknown)
-    available = std::min(available, limit > used ? limit - used : 0);
-  return available;
-}
+uint64_t AvailableMemoryBytes() { return std::min(MemAvailableBytes(), ControlGroupFreeBytes()); }
 
 Result<AlignedBuffer> AlignedBuffer::Allocate(size_t bytes) {
   AlignedBuffer buffer;
