@@ -14,24 +14,32 @@ uint32_t RoundUpToBlock(uint64_t tokens) {
 
 }  // namespace
 
+uint32_t SequenceKv::LayerSlots(const KvShape& shape, LayerId layer, const Config& config) {
+  uint64_t tokens = config.capacity_tokens;
+  if (shape.is_swa(layer.value))
+    tokens = std::min<uint64_t>(tokens, uint64_t{shape.swa_window} + config.max_batch_tokens);
+  return RoundUpToBlock(tokens);
+}
+
+uint64_t SequenceKv::LayerBytes(const KvShape& shape, LayerId layer, const Config& config) {
+  return LayerSlots(shape, layer, config) * shape.layer_token_bytes();
+}
+
 Result<SequenceKv> SequenceKv::Create(const KvShape& shape, const Config& config) {
   QEVICT_CHECK_LT(0u, config.capacity_tokens);
   SequenceKv kv(shape, config);
   kv.layers_.resize(shape.layers);
-  uint64_t elements = 0;
+  uint64_t bytes = 0;
   for (uint32_t l = 0; l < shape.layers; ++l) {
-    uint64_t tokens = config.capacity_tokens;
-    if (shape.is_swa(l))
-      tokens = std::min<uint64_t>(tokens, uint64_t{shape.swa_window} + config.max_batch_tokens);
+    const uint64_t layer_bytes = LayerBytes(shape, LayerId(l), config);
     Layer& layer = kv.layers_[l];
-    layer.slots = RoundUpToBlock(tokens);
-    const uint64_t layer_elements = uint64_t{layer.slots} * shape.kv_heads * shape.head_dim;
-    layer.keys_offset = elements;
-    layer.values_offset = elements + layer_elements;
-    elements += 2 * layer_elements;
+    layer.slots = LayerSlots(shape, LayerId(l), config);
+    layer.keys_offset = bytes / sizeof(F16);
+    layer.values_offset = (bytes + layer_bytes / 2) / sizeof(F16);
+    bytes += layer_bytes;
   }
   // One allocation, so that either the whole cache fits into memory or nothing was taken.
-  QEVICT_ASSIGN_OR_RETURN(kv.arena_, AlignedBuffer::Allocate(elements * sizeof(F16)));
+  QEVICT_ASSIGN_OR_RETURN(kv.arena_, AlignedBuffer::Allocate(bytes));
   return kv;
 }
 

@@ -28,14 +28,20 @@ class SequenceKv {
     uint32_t max_batch_tokens = 0;  // the most tokens that one batch appends; sizes the rings
   };
   // Error kOutOfMemory.
-  static Result<SequenceKv> Create(const KvShape& shape, const Config& config);
+  [[nodiscard]] static Result<SequenceKv> Create(const KvShape& shape, const Config& config);
+  // What Create allocates for one layer: the slots (the capacity, or a ring of the window and one
+  // batch, in whole blocks of keys) and their bytes in all KV heads. The layers' sum becomes whole
+  // pages.
+  static uint32_t LayerSlots(const KvShape& shape, LayerId layer, const Config& config);
+  static uint64_t LayerBytes(const KvShape& shape, LayerId layer, const Config& config);
 
   uint32_t size_tokens() const { return size_tokens_; }
   uint32_t capacity_tokens() const { return config_.capacity_tokens; }
   const KvShape& shape() const { return shape_; }
   uint64_t resident_bytes() const { return arena_.size_bytes(); }  // what the allocator handed out
 
-  // Storage of one KV head; `slots` covers every slot.
+  // Storage of one KV head. `slots` are those that are allocated: the ones that no token was stored
+  // to yet hold zeros, in a ring that has wrapped earlier tokens.
   KvView View(LayerId layer, KvHeadId head) const;
   F16* Keys(LayerId layer, KvHeadId head);
   F16* Values(LayerId layer, KvHeadId head);

@@ -79,7 +79,7 @@ class GgufEngine final : public Engine {
     QEVICT_ASSIGN_OR_RETURN(engine->file_, GgufFile::Open(config.model_path));
     QEVICT_ASSIGN_OR_RETURN(engine->hyperparameters_, ReadHyperparameters(*engine->file_));
     QEVICT_RETURN_IF_ERROR(ValidateTensors(*engine->file_, engine->hyperparameters_));
-    QEVICT_ASSIGN_OR_RETURN(engine->tokenizer_, Tokenizer::Load(config.model_path));
+    QEVICT_ASSIGN_OR_RETURN(engine->tokenizer_, Tokenizer::Load(*engine->file_));
     engine->attention_ = std::make_unique<BatchAttention>(ShapeOf(engine->hyperparameters_),
                                                           engine->isa_, engine->threads_);
     QEVICT_ASSIGN_OR_RETURN(engine->runner_,

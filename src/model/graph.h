@@ -25,9 +25,10 @@ struct BatchShape {
 class Graph {
  public:
   // All references must outlive the graph. Error kOutOfMemory.
-  static Result<std::unique_ptr<Graph>> Build(const Hyperparameters& hyperparameters,
-                                              const Weights& weights, const CpuBackend& cpu,
-                                              Attention& attention, BatchShape shape);
+  [[nodiscard]] static Result<std::unique_ptr<Graph>> Build(const Hyperparameters& hyperparameters,
+                                                            const Weights& weights,
+                                                            const CpuBackend& cpu,
+                                                            Attention& attention, BatchShape shape);
 
   BatchShape shape() const { return shape_; }
   ggml_cgraph* graph() const { return graph_; }

@@ -9,6 +9,7 @@
 #include "model/gguf_file.h"
 #include "model/hyperparameters.h"
 #include "model/token.h"
+#include "model/validate_tensors.h"
 #include "qevict/ids.h"
 #include "qevict/status.h"
 
@@ -24,15 +25,16 @@ struct RunArgs {
 // One run at a time.
 class ModelRunner {
  public:
-  // `file`, `hyperparameters` and `attention` must outlive the runner. Errors: kBadFile,
-  // kUnsupported, kOutOfMemory.
-  static Result<std::unique_ptr<ModelRunner>> Load(const GgufFile& file,
-                                                   const Hyperparameters& hyperparameters,
-                                                   Attention& attention, uint32_t threads);
+  // `file`, `hyperparameters` and `attention` must outlive the runner; `file` has passed
+  // ValidateTensors. Errors: kUnsupported, kOutOfMemory, kInternal (ggml lacks a CPU backend or
+  // refuses the weights).
+  [[nodiscard]] static Result<std::unique_ptr<ModelRunner>> Load(
+      const GgufFile& file, const Hyperparameters& hyperparameters, Attention& attention,
+      uint32_t threads);
   virtual ~ModelRunner() = default;
   // The logits, [logit_rows, vocab], valid until the next run. Errors: kCancelled, kOutOfMemory,
   // kInternal.
-  virtual Result<std::span<const float>> Run(const RunArgs& args) = 0;
+  [[nodiscard]] virtual Result<std::span<const float>> Run(const RunArgs& args) = 0;
 };
 
 }  // namespace qevict

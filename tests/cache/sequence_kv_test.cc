@@ -35,6 +35,21 @@ TEST(SequenceKvTest, ASlidingWindowLayerHoldsItsWindowAndOneBatchAndOthersHoldEv
   EXPECT_EQ(kv.View(kFullLayer, KvHeadId(0)).slots, 4096u);
 }
 
+TEST(SequenceKvTest, TheBytesOfLayersAreWhatIsAllocated) {
+  KvShape shape = SwaShape(33);
+  shape.kv_heads = 3;
+  const SequenceKv::Config config = {.capacity_tokens = 1001, .max_batch_tokens = 64};
+  EXPECT_EQ(SequenceKv::LayerSlots(shape, kSwaLayer, config), 112u);  // 33 + 64 in blocks of 16
+  EXPECT_EQ(SequenceKv::LayerSlots(shape, kFullLayer, config), 1008u);
+  uint64_t bytes = 0;
+  for (const LayerId layer : {kSwaLayer, kFullLayer})
+    bytes += SequenceKv::LayerBytes(shape, layer, config);
+  EXPECT_EQ(bytes, (112u + 1008u) * 3 * 16 * 2 * sizeof(F16));
+  const uint64_t allocated = SequenceKv::Create(shape, config)->resident_bytes();
+  EXPECT_GE(allocated, bytes);
+  EXPECT_LT(allocated, bytes + 65536);  // one page, whatever its size
+}
+
 TEST(SequenceKvTest, HeadsAndLayersDoNotOverlap) {
   SequenceKv kv = Make(SwaShape(16), 64, 16);
   const size_t floats = 32 * 16;  // a ring of 32 slots

@@ -12,6 +12,7 @@
 
 #include "model/gguf_file.h"
 #include "model/hyperparameters.h"
+#include "model/validate_tensors.h"
 #include "model/validate_tokenizer.h"
 #include "support/llama_reference.h"
 
