@@ -75,7 +75,8 @@ TEST_P(TinyFamiliesTest, AreAcceptedByLibllamaAndGiveSpreadLogits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(HeadDims, TinyFamiliesTest, ::testing::Values(64, 80, 96, 128, 256));
+INSTANTIATE_TEST_SUITE_P(HeadDims, TinyFamiliesTest, ::testing::Values(64, 80, 96, 128, 256),
+                         ::testing::PrintToStringParamName());
 
 class TinyTypesTest : public ::testing::TestWithParam<ggml_type> {};
 
