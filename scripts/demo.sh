@@ -26,14 +26,13 @@ books=../shared/data/ppl/books_public_domain.jsonl
 licence=/usr/share/common-licenses/GPL-3
 if [ -n "$text" ]; then
   cp "$text" "$work/text"
-  question=${question:-What is this text about?}
 elif [ -r "$books" ]; then
   python3 -c "$excerpt" novel < "$books" > "$work/text"
-  question="Who is Emma Woodhouse, and who was Miss Taylor?"
 else
   [ -r "$licence" ] || licence=LICENSE
   python3 -c "$excerpt" text < "$licence" > "$work/text"
-  question="What does this licence allow me to do?"
 fi
+question=${question:-Summarize this text in three sentences.}
 say "question about $(wc -c < "$work/text") bytes of text: $question"
-$qevict run -m smollm2 -f "$work/text" -p "$question" -n 160 --temp 0
+# A model this small repeats itself without a penalty.
+$qevict run -m smollm2 -f "$work/text" -p "$question" -n 160 --temp 0 --repeat-penalty 1.1

@@ -1,5 +1,4 @@
-// An engine as the end-to-end benchmark drives it: one model, one sequence, tokens in, a next token
-// out.
+// An engine as the end-to-end benchmark drives it: one model, one sequence, a next token out.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +13,7 @@
 namespace qevict::bench {
 
 // What every engine is given. Options of one engine only (a policy, a KV budget) become members
-// with a default here, travel in the worker's first line (worker.cc), and are ignored by the
-// others.
+// with a default here, travel in the worker's first line (worker.cc), and mean nothing to others.
 struct BenchEngineConfig {
   std::string model_path;
   uint32_t threads = 1;
@@ -31,7 +29,7 @@ class BenchEngine {
   virtual Status Truncate(uint32_t size_tokens) = 0;
   virtual Token NextToken() const = 0;  // of the last logits, greedy
   // Allocated for keys and values. May be slow and use memory: asked last.
-  virtual Result<uint64_t> KvBytes() = 0;
+  [[nodiscard]] virtual Result<uint64_t> KvBytes() = 0;
   virtual std::string Settings() const = 0;  // for the report
 };
 
@@ -39,7 +37,7 @@ inline constexpr std::string_view kOurs = "qevict";
 inline constexpr std::string_view kPeers[] = {"llama.cpp"};  // values of --against
 
 // `name` is kOurs or one of kPeers. Errors: those of loading; kInvalidArgument: no such engine.
-Result<std::unique_ptr<BenchEngine>> LoadBenchEngine(std::string_view name,
-                                                     const BenchEngineConfig& config);
+[[nodiscard]] Result<std::unique_ptr<BenchEngine>> LoadBenchEngine(std::string_view name,
+                                                                   const BenchEngineConfig& config);
 
 }  // namespace qevict::bench

@@ -19,7 +19,7 @@ constexpr double kShortestIdleTurn = 0.2;  // seconds; CPU times are counted in 
 struct Player {
   std::string name;
   Worker worker;
-  double idle_cpu_share = 0.0;
+  std::optional<double> idle_cpu_share;
 };
 
 class Match {
@@ -70,11 +70,10 @@ Status Match::LoadPlayer(const std::string& name, uint32_t chunk_tokens) {
                                             .capacity_tokens = config_.CapacityTokens(),
                                             .chunk_tokens = chunk_tokens},
                                .tokens = config_.tokens,
-                               .prompt_tokens = config_.prompt_tokens(),
-                               .log_path = config_.scratch_folder + "/" + name + ".log"},
+                               .prompt_tokens = config_.prompt_tokens()},
                               cancel_);
   if (!worker) return tl::unexpected(worker.error());
-  players_.push_back({name, std::move(*worker), 0.0});
+  players_.push_back({name, std::move(*worker), std::nullopt});
   return {};
 }
 
@@ -89,7 +88,7 @@ auto Match::WatchOthers(Player& player, Turn turn) {
   for (size_t i = 0; i < players_.size() && seconds >= kShortestIdleTurn; ++i) {
     if (&players_[i] == &player) continue;
     const double share = (players_[i].worker.CpuSeconds() - before[i]) / seconds;
-    players_[i].idle_cpu_share = std::max(players_[i].idle_cpu_share, share);
+    players_[i].idle_cpu_share = std::max(players_[i].idle_cpu_share.value_or(0.0), share);
   }
   return outcome;
 }

@@ -19,7 +19,6 @@ inline constexpr uint32_t kMostRepeatedPrefill = 8192;  // longer prompts run on
 
 struct ComparisonConfig {
   std::vector<std::string> worker_command;
-  std::string scratch_folder;  // for the workers' logs
   std::string model_path;
   std::string peer;      // one of kPeers, or empty: only ours
   uint32_t context = 0;  // tokens of the prompt; 0: one token
@@ -44,8 +43,8 @@ double Median(std::vector<double> values);  // of at least one
 struct EngineReport {
   WorkerReport worker;
   // CPU time used while the other engine had its turn, as a share of one core: it must be near 0,
-  // or the engines disturb each other.
-  double idle_cpu_share = 0.0;
+  // or the engines disturb each other. nullopt: no turn of the other was long enough to tell.
+  std::optional<double> idle_cpu_share;
 };
 
 struct Comparison {
@@ -59,7 +58,7 @@ struct Comparison {
 using TurnFn = std::function<void(uint32_t turn, uint32_t turns, const std::string& what)>;
 
 // Errors: those of the engines; kCancelled.
-Result<Comparison> RunComparison(const ComparisonConfig& config, const TurnFn& on_turn,
-                                 const CancelFn& cancel);
+[[nodiscard]] Result<Comparison> RunComparison(const ComparisonConfig& config,
+                                               const TurnFn& on_turn, const CancelFn& cancel);
 
 }  // namespace qevict::bench

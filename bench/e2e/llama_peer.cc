@@ -111,8 +111,8 @@ class LlamaPeer final : public BenchEngine {
     params.n_threads = params.n_threads_batch = int32_t(config.threads);
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
     params.type_k = params.type_v = GGML_TYPE_F16;
-    params.swa_full =
-        false;  // as in its own programs: sliding-window layers keep their window alone
+    // As in its own programs: sliding-window layers keep their window alone.
+    params.swa_full = false;
     return params;
   }
 

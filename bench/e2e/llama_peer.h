@@ -6,6 +6,6 @@
 
 namespace qevict::bench {
 
-Result<std::unique_ptr<BenchEngine>> LoadLlamaPeer(const BenchEngineConfig& config);
+[[nodiscard]] Result<std::unique_ptr<BenchEngine>> LoadLlamaPeer(const BenchEngineConfig& config);
 
 }  // namespace qevict::bench

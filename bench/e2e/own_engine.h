@@ -4,6 +4,6 @@
 
 namespace qevict::bench {
 
-Result<std::unique_ptr<BenchEngine>> LoadOwnEngine(const BenchEngineConfig& config);
+[[nodiscard]] Result<std::unique_ptr<BenchEngine>> LoadOwnEngine(const BenchEngineConfig& config);
 
 }  // namespace qevict::bench

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,8 +17,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string LastLine(const std::string& path) {
-  std::ifstream file(path);
+// The name of an open file that needs none.
+std::string PathOf(const Descriptor& file) { return fmt::format("/proc/self/fd/{}", file.get()); }
+
+std::string LastLine(const Descriptor& log) {
+  std::ifstream file(PathOf(log));
   std::string last;
   for (std::string line; std::getline(file, line);) {
     if (!line.empty()) last = line;
@@ -47,16 +52,21 @@ Status WriteAll(int fd, std::string_view text) {
 }  // namespace
 
 Result<Worker> Worker::Start(const WorkerConfig& config, const CancelFn& cancel) {
-  signal(SIGPIPE,
-         SIG_IGN);  // a worker that died shows in what it replies, not by ending this process
+  // A worker that died shows in what it replies, not by ending this process.
+  signal(SIGPIPE, SIG_IGN);
+  // Its log is a file without a name: whatever ends this process, nothing is left behind.
+  Descriptor log(memfd_create("qevict-bench-worker-log", MFD_CLOEXEC));
+  if (!log) {
+    return Fail(ErrorCode::kIo,
+                fmt::format("cannot make a worker's log ({})", std::strerror(errno)));
+  }
   QEVICT_ASSIGN_OR_RETURN(ChildProcess child,
                           ChildProcess::Start({.command = config.command,
                                                .environment = {},
                                                .streams = ChildConfig::Streams::kPiped,
-                                               .log_path = config.log_path}));
-  Worker worker(std::move(child));
+                                               .log_path = PathOf(log)}));
+  Worker worker(std::move(child), std::move(log));
   worker.engine_ = config.engine;
-  worker.log_path_ = config.log_path;
   worker.cancel_ = cancel;
   const Json request = {{"engine", config.engine},
                         {"model", config.settings.model_path},
@@ -146,7 +156,7 @@ Error Worker::Ended() {
             engine_)};
   }
   return {ErrorCode::kInternal,
-          fmt::format("the process of {} ended with {}: {}", engine_, code, LastLine(log_path_))};
+          fmt::format("the process of {} ended with {}: {}", engine_, code, LastLine(log_))};
 }
 
 }  // namespace qevict::bench

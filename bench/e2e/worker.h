@@ -8,6 +8,7 @@
 
 #include "bench/e2e/bench_engine.h"
 #include "core/cancel.h"
+#include "core/descriptor.h"
 #include "engine/child_process.h"
 
 namespace qevict::bench {
@@ -24,13 +25,13 @@ struct WorkerConfig {
   BenchEngineConfig settings;
   std::vector<Token> tokens;  // the prompt and what is decoded behind it
   uint32_t prompt_tokens = 1;
-  std::string log_path;
 };
 
 enum class DecodeEnd {
-  kRewind,  // the sequence is cut back to the prompt, so that every block sees the same context
-  kStay,  // for models whose sliding-window layers cannot go back; the context grows from block to
-          // block
+  // The sequence is cut back to the prompt, so that every block sees the same context.
+  kRewind,
+  // For models whose sliding-window layers cannot go back; the context grows from block to block.
+  kStay,
 };
 
 struct WorkerReport {
@@ -43,25 +44,26 @@ class Worker {
  public:
   // Starts the child, which loads the model and runs a few tokens, so that all weights are in
   // memory.
-  static Result<Worker> Start(const WorkerConfig& config, const CancelFn& cancel);
+  [[nodiscard]] static Result<Worker> Start(const WorkerConfig& config, const CancelFn& cancel);
 
   struct Prefilled {
     double seconds = 0.0;
     Token next = 0;
   };
-  Result<Prefilled> Prefill();                            // empties the sequence first
-  Result<double> Decode(uint32_t tokens, DecodeEnd end);  // seconds
-  Result<WorkerReport> Report();                          // last
-  double CpuSeconds() const;                              // that the child has used so far
+  [[nodiscard]] Result<Prefilled> Prefill();  // empties the sequence first
+  [[nodiscard]] Result<double> Decode(uint32_t tokens, DecodeEnd end);  // seconds
+  [[nodiscard]] Result<WorkerReport> Report();                          // last
+  double CpuSeconds() const;  // that the child has used so far
 
  private:
-  explicit Worker(ChildProcess child) : child_(std::move(child)) {}
-  Result<std::string> Call(const std::string& request);
-  Result<std::string> ReadLine();
+  Worker(ChildProcess child, Descriptor log) : child_(std::move(child)), log_(std::move(log)) {}
+  [[nodiscard]] Result<std::string> Call(const std::string& request);
+  [[nodiscard]] Result<std::string> ReadLine();
   Error Ended();
 
   ChildProcess child_;
-  std::string engine_, log_path_, unread_;
+  Descriptor log_;
+  std::string engine_, unread_;
   CancelFn cancel_;
 };
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -50,7 +51,10 @@ class Server {
   Result<Json> Serve(const Json& request) {
     const std::string what = request.at("do");
     if (what == "prefill") return Prefill();
-    if (what == "decode") return Decode(request.at("tokens"), request.at("rewind"));
+    if (what == "decode") {
+      return Decode(request.at("tokens"),
+                    request.at("rewind") ? DecodeEnd::kRewind : DecodeEnd::kStay);
+    }
     if (what == "report") return Report();
     return Fail(ErrorCode::kInternal, fmt::format("the worker does not know '{}'", what));
   }
@@ -69,7 +73,8 @@ class Server {
     return Json{{"seconds", seconds}, {"next", engine_->NextToken()}};
   }
 
-  Result<Json> Decode(size_t count, bool rewind) {
+  Result<Json> Decode(size_t count, DecodeEnd end) {
+    const bool rewind = end == DecodeEnd::kRewind;
     Clock::time_point start;
     for (size_t i = 0; i < kSettleTokens + count; ++i) {
       if (i == kSettleTokens) start = Clock::now();
@@ -100,7 +105,9 @@ class Server {
 };
 
 void Reply(const Json& reply) {
-  fmt::print("{}\n", reply.dump(-1, ' ', false, Json::error_handler_t::replace));
+  // Not fmt::print, which throws when the parent has gone.
+  const std::string line = reply.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stdout);
 }
 
 void ReplyError(const Error& error) {

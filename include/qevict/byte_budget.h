@@ -17,7 +17,7 @@ class ByteBudget {
   ByteBudget& operator=(const ByteBudget&) = delete;
 
   // Error kBudgetExceeded, and then nothing has changed.
-  Result<Claim> Reserve(size_t bytes);
+  [[nodiscard]] Result<Claim> Reserve(size_t bytes);
 
   size_t limit_bytes() const { return limit_bytes_; }
   size_t used_bytes() const { return used_bytes_; }  // always <= limit_bytes()
@@ -36,8 +36,9 @@ class ByteBudget::Claim {
   Claim(Claim&& other) noexcept
       : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   Claim& operator=(Claim&& other) noexcept {
-    std::swap(budget_, other.budget_);
-    std::swap(bytes_, other.bytes_);
+    Claim taken(std::move(other));
+    std::swap(budget_, taken.budget_);
+    std::swap(bytes_, taken.bytes_);
     return *this;
   }
   ~Claim() {

@@ -1,5 +1,4 @@
-// The version of the library that is linked, which may differ from the headers that were compiled
-// against.
+// The version of the library that is linked, which may differ from that of the headers.
 #pragma once
 
 #include <string_view>

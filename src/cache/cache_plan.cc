@@ -86,13 +86,24 @@ uint32_t RingSlots(const KvShape& shape, uint32_t capacity_tokens, uint32_t max_
   return uint32_t(RoundUp(std::min<uint64_t>(tokens, capacity_tokens), kKeyBlockTokens));
 }
 
+uint64_t LayerBytes(const KvShape& shape, LayerId layer, uint32_t capacity_tokens,
+                    uint32_t max_batch_tokens) {
+  const uint64_t slots = shape.is_swa(layer.value)
+                             ? RingSlots(shape, capacity_tokens, max_batch_tokens)
+                             : RoundUp(capacity_tokens, kKeyBlockTokens);
+  return slots * shape.layer_token_bytes();
+}
+
 uint64_t FullCacheBytes(const KvShape& shape, uint32_t capacity_tokens) {
   return uint64_t{shape.layers} * shape.layer_token_bytes() * capacity_tokens;
 }
 
 uint64_t CodeAllBytes(const KvShape& shape, const PlanRequest& request) {
   const Planner planner(shape, request);
-  return planner.Plan({.quantized = planner.history_windows()}, 0).total_bytes();
+  const uint32_t history = planner.history_windows();
+  // A short sequence may take less than the first slab of codes.
+  return std::min(planner.Plan({.quantized = history}, 0).total_bytes(),
+                  planner.Plan({.full = history}, 0).total_bytes());
 }
 
 Result<CachePlan> PlanCache(const KvShape& shape, const PlanRequest& request) {
@@ -119,7 +130,9 @@ Result<CachePlan> PlanCache(const KvShape& shape, const PlanRequest& request) {
         ErrorCode::kBudgetExceeded,
         "--kv-budget allows " + std::to_string(request.limit_bytes) +
             " bytes; the smallest that works for " + std::to_string(request.capacity_tokens) +
-            " tokens is " + std::to_string(codes(least).total_bytes()) + " bytes" +
+            " tokens is " +
+            std::to_string(std::min(codes(least).total_bytes(), everything.total_bytes())) +
+            " bytes" +
             (request.split == TierSplit::kCodeAll ? ", because --policy quant evicts nothing"
                                                   : "; or lower --local or --sinks"));
   }

@@ -23,7 +23,7 @@ enum class TierSplit {
 struct PlanRequest {
   TierSplit split = TierSplit::kCodeHistory;
   float full_share = 0.3f;  // of the history's bytes, for kFullAndCodes
-  Geometry geometry;
+  Geometry geometry = {};
   uint32_t key_bits = 3, value_bits = 2;
   uint32_t capacity_tokens = 0;   // prompt and answer
   uint32_t max_batch_tokens = 0;  // sizes the rings of sliding-window layers
@@ -68,6 +68,9 @@ inline uint64_t SlabBytes(const CodeFormat& format) {
 uint32_t RoutedLayers(const KvShape& shape);
 // Slots that one KV head of a sliding-window layer keeps.
 uint32_t RingSlots(const KvShape& shape, uint32_t capacity_tokens, uint32_t max_batch_tokens);
+// f16 keys and values of one layer of an untiered cache: all tokens, or a ring, in whole blocks.
+uint64_t LayerBytes(const KvShape& shape, LayerId layer, uint32_t capacity_tokens,
+                    uint32_t max_batch_tokens);
 // An f16 cache of every token in every layer, to which a budget in per cent refers.
 uint64_t FullCacheBytes(const KvShape& shape, uint32_t capacity_tokens);
 

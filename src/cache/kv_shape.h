@@ -8,8 +8,8 @@ namespace qevict {
 
 struct KvShape {
   uint32_t layers = 0, kv_heads = 0, group = 0, head_dim = 0;
-  uint32_t swa_window =
-      0;  // tokens that a sliding-window layer sees, its own included; 0: no such layers
+  // Tokens that a sliding-window layer sees, its own included; 0: no such layers.
+  uint32_t swa_window = 0;
   std::vector<bool> swa_layer;  // [layers]; empty when swa_window is 0
   float score_scale = 1.0f;     // multiplies q . k
 

@@ -35,6 +35,16 @@ Result<SequenceKv> SequenceKv::Create(const KvShape& shape, const Config& config
   return kv;
 }
 
+Result<SequenceKv> SequenceKv::CreateFull(const KvShape& shape, uint32_t capacity_tokens,
+                                          uint32_t max_batch_tokens) {
+  Config config{.capacity_tokens = capacity_tokens, .max_batch_tokens = max_batch_tokens};
+  QEVICT_ASSIGN_OR_RETURN(config.plan, PlanCache(shape, {.split = TierSplit::kFullOnly,
+                                                         .capacity_tokens = capacity_tokens,
+                                                         .max_batch_tokens = max_batch_tokens,
+                                                         .limit_bytes = UINT64_MAX}));
+  return Create(shape, config);
+}
+
 Result<SequenceKv::Region> SequenceKv::AllocateRegion(uint32_t slots, RegionLayers layers) const {
   Region region;
   region.layers.resize(shape_.layers);
@@ -153,7 +163,10 @@ Status SequenceKv::PrepareRouting(uint32_t new_size) {
   size_t pages = 0, windows = 0;
   for (const HeadWindows& head : heads_) {
     const uint32_t codes = uint32_t(head.attended().size() + head.retained().size());
-    pages += head.PagesFor(std::min(grown, config_.plan.code_windows() - codes));
+    // An event may demote every full window of the history, those without a code among them.
+    const uint32_t uncoded = std::min(uint32_t(head.full().size()), config_.plan.capacity.full) -
+                             uint32_t(head.retained().size());
+    pages += head.PagesFor(std::min(grown + uncoded, config_.plan.code_windows() - codes));
     windows = std::max(windows, head.full().size() + codes);
   }
   windows += g.complete_windows(new_size) - g.complete_windows(size_tokens_);

@@ -51,8 +51,8 @@ class SequenceKv {
   struct Config {
     uint32_t capacity_tokens = 0;   // > 0
     uint32_t max_batch_tokens = 0;  // the most tokens that one batch appends
-    Geometry geometry;
-    CachePlan plan;
+    Geometry geometry = {};
+    CachePlan plan = {};
     Promotion promotion = Promotion::kExpand;
     // Of a prompt's tokens, the last ones, whose attention is its windows' first score; what
     // decoded tokens pay is added to it. UINT32_MAX: all of them.
@@ -61,7 +61,11 @@ class SequenceKv {
     const RoutingPolicy* policy = nullptr;  // the same
   };
   // Errors kOutOfMemory, kBudgetExceeded.
-  static Result<SequenceKv> Create(const KvShape& shape, const Config& config);
+  [[nodiscard]] static Result<SequenceKv> Create(const KvShape& shape, const Config& config);
+
+  // Without tiers: every token in f16.
+  [[nodiscard]] static Result<SequenceKv> CreateFull(const KvShape& shape, uint32_t capacity_tokens,
+                                                     uint32_t max_batch_tokens);
 
   uint32_t size_tokens() const { return size_tokens_; }
   uint32_t capacity_tokens() const { return config_.capacity_tokens; }

@@ -9,6 +9,8 @@
 #include <limits>
 #include <string>
 
+#include "core/control_group.h"
+
 namespace qevict {
 namespace {
 
@@ -18,12 +20,6 @@ constexpr size_t kHugePageBytes = size_t{2} << 20;
 std::atomic<uint64_t> mapped_bytes{0};
 // Allocations until one fails; nobody counts below zero.
 std::atomic<int64_t> allocations_left{-1};
-
-uint64_t ReadNumber(const char* path) {
-  std::ifstream file(path);
-  uint64_t value = kUnknown;  // "max" does not parse and leaves no limit
-  return file >> value ? value : kUnknown;
-}
 
 uint64_t MemAvailableBytes() {
   std::ifstream file("/proc/meminfo");
@@ -37,14 +33,7 @@ uint64_t MemAvailableBytes() {
 
 }  // namespace
 
-uint64_t AvailableMemoryBytes() {
-  uint64_t available = MemAvailableBytes();
-  const uint64_t limit = ReadNumber("/sys/fs/cgroup/memory.max");
-  const uint64_t used = ReadNumber("/sys/fs/cgroup/memory.current");
-  if (limit != kUnknown && used != kUnknown)
-    available = std::min(available, limit > used ? limit - used : 0);
-  return available;
-}
+uint64_t AvailableMemoryBytes() { return std::min(MemAvailableBytes(), ControlGroupFreeBytes()); }
 
 size_t AlignedBuffer::RoundedBytes(size_t bytes) {
   const size_t page_bytes = size_t(sysconf(_SC_PAGESIZE));

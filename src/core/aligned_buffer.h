@@ -1,5 +1,6 @@
-// Zeroed, page-aligned memory from the operating system, given back when the buffer dies. Asking
-// for more than the machine has free is an error here and now, not a killed process later.
+// Zeroed, page-aligned memory from the operating system, given back when the buffer dies. Each
+// allocation is checked against what is available at that moment. That is no reservation: pages are
+// taken when they are first written, so allocations that fit one by one may not fit together.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +15,18 @@ class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   // Rounds up to whole pages; size_bytes() is what was handed out. Error kOutOfMemory.
-  static Result<AlignedBuffer> Allocate(size_t bytes);
+  [[nodiscard]] static Result<AlignedBuffer> Allocate(size_t bytes);
   // What Allocate hands out for `bytes`: whole pages. Precondition: it fits into size_t.
   static size_t RoundedBytes(size_t bytes);
   // What the buffers of this process that are alive hold together.
   static uint64_t MappedBytes();
-  AlignedBuffer(AlignedBuffer&& other) noexcept { *this = std::move(other); }
+  AlignedBuffer(AlignedBuffer&& other) noexcept
+      : base_(std::exchange(other.base_, nullptr)),
+        size_bytes_(std::exchange(other.size_bytes_, 0)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
-    std::swap(base_, other.base_);
-    std::swap(size_bytes_, other.size_bytes_);
+    AlignedBuffer taken(std::move(other));
+    std::swap(base_, taken.base_);
+    std::swap(size_bytes_, taken.size_bytes_);
     return *this;
   }
   ~AlignedBuffer();
@@ -50,8 +54,8 @@ class FailingAllocation {
 };
 
 // Memory that this process can still take without swapping or being killed: the smaller of what the
-// system has available and what is left of the control group's limit. UINT64_MAX when the system
-// does not say.
+// system has available and what its control groups leave it. UINT64_MAX when the system does not
+// say.
 uint64_t AvailableMemoryBytes();
 
 }  // namespace qevict

@@ -5,8 +5,7 @@
 
 namespace qevict {
 
-// Asked often during long work; true ends it with kCancelled. May be called from any of the
-// engine's threads.
+// Asked often during long work, from any of the engine's threads; true ends it with kCancelled.
 using CancelFn = std::function<bool()>;
 
 }  // namespace qevict

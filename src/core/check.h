@@ -1,5 +1,4 @@
-// Programmer errors end the process with both values printed. Nothing that a user can send may
-// reach one.
+// Programmer errors end the process; a comparison prints both values. No user input may reach one.
 #pragma once
 
 #include <cstdio>
@@ -7,6 +6,11 @@
 #include <sstream>
 
 namespace qevict::internal {
+
+[[noreturn]] inline void CheckFailed(const char* expression, const char* file, int line) {
+  std::fprintf(stderr, "%s:%d: check failed: %s\n", file, line, expression);
+  std::abort();
+}
 
 template <typename A, typename B>
 [[noreturn]] void CheckFailed(const char* expression, const char* file, int line, const A& a,
@@ -20,15 +24,18 @@ template <typename A, typename B>
 
 }  // namespace qevict::internal
 
-#define QEVICT_CHECK(condition)                                                     \
-  do {                                                                              \
-    if (!(condition))                                                               \
-      ::qevict::internal::CheckFailed(#condition, __FILE__, __LINE__, true, false); \
+#define QEVICT_CHECK(condition)                                                        \
+  do {                                                                                 \
+    if (!(condition)) ::qevict::internal::CheckFailed(#condition, __FILE__, __LINE__); \
   } while (false)
-#define QEVICT_CHECK_OP(a, op, b)                                                       \
-  do {                                                                                  \
-    if (!((a)op(b)))                                                                    \
-      ::qevict::internal::CheckFailed(#a " " #op " " #b, __FILE__, __LINE__, (a), (b)); \
+// Each side is evaluated once, also when the check fails and prints it.
+#define QEVICT_CHECK_OP(a, op, b)                                                            \
+  do {                                                                                       \
+    const auto& qevict_check_a = (a);                                                        \
+    const auto& qevict_check_b = (b);                                                        \
+    if (!(qevict_check_a op qevict_check_b))                                                 \
+      ::qevict::internal::CheckFailed(#a " " #op " " #b, __FILE__, __LINE__, qevict_check_a, \
+                                      qevict_check_b);                                       \
   } while (false)
 #define QEVICT_CHECK_EQ(a, b) QEVICT_CHECK_OP(a, ==, b)
 #define QEVICT_CHECK_LE(a, b) QEVICT_CHECK_OP(a, <=, b)

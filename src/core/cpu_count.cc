@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "core/control_group.h"
+
 namespace qevict {
 namespace {
 
@@ -30,13 +32,8 @@ uint32_t UsableCores() {
     const std::string topology = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
     cores.emplace(ReadInt(topology + "physical_package_id", 0), ReadInt(topology + "core_id", cpu));
   }
-  size_t count = std::max<size_t>(1, cores.size());
-  std::ifstream quota_file("/sys/fs/cgroup/cpu.max");
-  double quota = 0, period = 0;
-  if (quota_file >> quota >> period && period > 0) {
-    count = std::min(count, size_t(std::max(1.0, std::ceil(quota / period))));
-  }
-  return uint32_t(count);
+  const double quota = std::max(1.0, std::ceil(ControlGroupCpus()));
+  return uint32_t(std::min(quota, double(std::max<size_t>(1, cores.size()))));
 }
 
 }  // namespace qevict

@@ -1,5 +1,4 @@
-// Where tokens stand: sinks, history windows, local zone, open window. Pure arithmetic on token
-// counts.
+// Where tokens stand: sinks, history windows, local zone, open window. Arithmetic on token counts.
 //
 //   position   0 ...... sinks | sinks + i * omega ...                      | size
 //              sinks          | window 0 | window 1 | ... | window w - 1 | open

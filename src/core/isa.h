@@ -23,6 +23,6 @@ std::vector<Isa> SupportedIsas();  // fastest first; ends with kScalar
 // The level that kernels use: QEVICT_ISA when it is set, else the fastest this CPU has.
 // Error kInvalidArgument: QEVICT_ISA names no level or one that this CPU lacks; the message lists
 // those it has.
-Result<Isa> SelectIsa();
+[[nodiscard]] Result<Isa> SelectIsa();
 
 }  // namespace qevict

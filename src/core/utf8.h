@@ -7,8 +7,7 @@
 
 namespace qevict {
 
-// Offset of the first byte that belongs to no valid character; nullopt when the whole text is
-// valid.
+// Offset of the first byte that belongs to no valid character; nullopt: the whole text is valid.
 std::optional<size_t> FirstInvalidUtf8(std::string_view text);
 
 // How many bytes at the end (0 .. 3) begin a character that further bytes could complete.

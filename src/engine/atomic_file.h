@@ -14,13 +14,17 @@ namespace qevict {
 // starts it anew; NAME itself is never half-written. One writer per path at a time.
 class AtomicFile {
  public:
-  static Result<AtomicFile> Create(const std::string& path);
+  // Error kIo: the folder is not there or cannot be written to, or the disk is full.
+  [[nodiscard]] static Result<AtomicFile> Create(const std::string& path);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&& other) = delete;
   ~AtomicFile();
 
-  Status Write(std::span<const uint8_t> bytes);  // error kIo; says so when the disk is full
-  Status Commit();                               // on disk (fsync) before it has its name
+  // Error kIo; says so when the disk is full.
+  Status Write(std::span<const uint8_t> bytes);
+  // The bytes are on disk (fsync) before the file has its name. Error kIo: it could not be written
+  // out or renamed, and then the old file is as it was.
+  Status Commit();
 
  private:
   AtomicFile() = default;

@@ -12,29 +12,12 @@
 #include <cstring>
 #include <utility>
 
+#include "core/descriptor.h"
+
 extern char** environ;
 
 namespace qevict {
 namespace {
-
-// A descriptor that closes itself; -1 is none.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 struct Pipe {
   Descriptor read, write;
@@ -122,7 +105,11 @@ Result<ChildProcess> ChildProcess::Start(const ChildConfig& config) {
   child.pid_ = pid;
   report.write = Descriptor();
   int error = 0;
-  if (read(report.read.get(), &error, sizeof(error)) == ssize_t(sizeof(error))) {
+  ssize_t bytes = 0;
+  do {
+    bytes = read(report.read.get(), &error, sizeof(error));
+  } while (bytes < 0 && errno == EINTR);  // a signal of this process says nothing about the child
+  if (bytes == ssize_t(sizeof(error))) {
     return Fail(error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
                 fmt::format("cannot run {} ({})", config.command[0], std::strerror(error)));
   }
@@ -140,10 +127,11 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
       exit_(other.exit_) {}
 
 ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
-  std::swap(pid_, other.pid_);
-  std::swap(stdin_fd_, other.stdin_fd_);
-  std::swap(stdout_fd_, other.stdout_fd_);
-  std::swap(exit_, other.exit_);
+  ChildProcess taken(std::move(other));
+  std::swap(pid_, taken.pid_);
+  std::swap(stdin_fd_, taken.stdin_fd_);
+  std::swap(stdout_fd_, taken.stdout_fd_);
+  std::swap(exit_, taken.exit_);
   return *this;
 }
 

@@ -1,5 +1,5 @@
-// A program run as a child: its streams go where the caller says, and it never outlives its object
-// or this process.
+// A program run as a child: its streams go where the caller says, and it never outlives its object,
+// the thread that started it, or this process.
 #pragma once
 
 #include <sys/types.h>
@@ -13,9 +13,10 @@
 namespace qevict {
 
 struct ChildConfig {
-  std::vector<std::string>
-      command;  // program (looked up in PATH unless it has a '/') and arguments
-  std::vector<std::string> environment;  // "NAME=value", set on top of this process's own
+  // Program (looked up in PATH unless it has a '/') and arguments.
+  std::vector<std::string> command;
+  // "NAME=value", set on top of this process's own.
+  std::vector<std::string> environment;
   enum class Streams {
     kLogged,  // stdin empty, stdout and stderr into log_path
     kPiped,   // stdin and stdout are pipes to this process, stderr goes into log_path
@@ -28,11 +29,12 @@ struct ChildExit {
   uint64_t peak_rss_bytes = 0;
 };
 
-// Belongs to one thread. Move-only; the destructor kills the child if it still runs.
+// Belongs to the thread that started it: Linux kills the child when that thread ends, also when
+// others of the process go on. Move-only; the destructor kills the child if it still runs.
 class ChildProcess {
  public:
   // Errors: kNotFound (no such program), kIo.
-  static Result<ChildProcess> Start(const ChildConfig& config);
+  [[nodiscard]] static Result<ChildProcess> Start(const ChildConfig& config);
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) noexcept;
   ~ChildProcess();

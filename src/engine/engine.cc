@@ -13,25 +13,15 @@
 #include "engine/table_recorder.h"
 #include "model/model_runner.h"
 #include "model/rope_angles.h"
+#include "model/validate_tensors.h"
 #include "policy/routing_policy.h"
 
 namespace qevict {
 namespace {
 
-constexpr uint32_t kMaxThreads = 256;
 constexpr uint32_t kMaxPrefillChunk = 4096;
 
 static_assert(kMaxSupportedHeadDim == kMaxHeadDim, "the model accepts what the kernels can attend");
-
-KvShape ShapeOf(const Hyperparameters& h) {
-  return {.layers = h.layers,
-          .kv_heads = h.kv_heads,
-          .group = h.group(),
-          .head_dim = h.head_dim,
-          .swa_window = h.swa_window,
-          .swa_layer = h.swa_layer,
-          .score_scale = h.attention_scale};
-}
 
 class CachedSequence final : public Sequence {
  public:
@@ -104,9 +94,9 @@ class GgufEngine final : public Engine {
     QEVICT_RETURN_IF_ERROR(config.cache.Validate());
     engine->cache_ = config.cache;
     engine->threads_ = config.threads == 0 ? UsableCores() : config.threads;
-    if (engine->threads_ > kMaxThreads) {
+    if (engine->threads_ > kMostThreads) {
       return Fail(ErrorCode::kInvalidArgument, "--threads " + std::to_string(config.threads) +
-                                                   " is more than " + std::to_string(kMaxThreads));
+                                                   " is more than " + std::to_string(kMostThreads));
     }
     if (config.prefill_chunk < 1 || config.prefill_chunk > kMaxPrefillChunk) {
       return Fail(ErrorCode::kInvalidArgument, "--chunk " + std::to_string(config.prefill_chunk) +
@@ -118,8 +108,8 @@ class GgufEngine final : public Engine {
     QEVICT_ASSIGN_OR_RETURN(engine->file_, GgufFile::Open(config.model_path));
     QEVICT_ASSIGN_OR_RETURN(engine->hyperparameters_, ReadHyperparameters(*engine->file_));
     QEVICT_RETURN_IF_ERROR(ValidateTensors(*engine->file_, engine->hyperparameters_));
-    QEVICT_ASSIGN_OR_RETURN(engine->tokenizer_, Tokenizer::Load(config.model_path));
-    engine->attention_ = std::make_unique<BatchAttention>(ShapeOf(engine->hyperparameters_),
+    QEVICT_ASSIGN_OR_RETURN(engine->tokenizer_, Tokenizer::Load(*engine->file_));
+    engine->attention_ = std::make_unique<BatchAttention>(engine->hyperparameters_.kv_shape(),
                                                           engine->isa_, engine->threads_);
     QEVICT_ASSIGN_OR_RETURN(engine->runner_,
                             ModelRunner::Load(*engine->file_, engine->hyperparameters_,
@@ -183,7 +173,7 @@ class GgufEngine final : public Engine {
                                                    std::to_string(hyperparameters_.context_train) +
                                                    ", the model's own; change --ctx");
     }
-    const KvShape shape = ShapeOf(hyperparameters_);
+    const KvShape shape = hyperparameters_.kv_shape();
     QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, codec));
     auto kv = SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
                                          .max_batch_tokens = prefill_chunk_,
@@ -258,7 +248,7 @@ class GgufEngine final : public Engine {
     text.resize(std::min<size_t>(text.size(), hyperparameters_.context_train));
     CodeFormat format = kTableFormat;
     format.head_dim = hyperparameters_.head_dim;
-    TableRecorder recorder(ShapeOf(hyperparameters_), format, codec.rope, kTableSinks,
+    TableRecorder recorder(hyperparameters_.kv_shape(), format, codec.rope, kTableSinks,
                            kTableBiasTokens);
     QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<Sequence> sequence,
                             NewFullSequence(uint32_t(text.size())));

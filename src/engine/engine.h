@@ -23,7 +23,7 @@ struct EngineConfig {
   std::string model_path;
   uint32_t threads = 0;          // 0: one per physical core that the process may use
   uint32_t prefill_chunk = 512;  // tokens per prefill step, 1 .. 4096
-  CacheConfig cache;
+  CacheConfig cache = {};
 };
 
 // Bytes that a sequence's cache holds: what the allocator handed out.
@@ -113,8 +113,11 @@ class Engine {
     const ProgressFn* progress;
     const CancelFn* cancel;
   };
-  virtual bool PassesByLayer(const Sequence& sequence, size_t tokens) const = 0;
-  virtual Status PrefillByLayer(const Prompt& prompt) = 0;
+  // Whether a prompt takes the layer-by-layer path, and that path.
+  virtual bool PassesByLayer(const Sequence& /*sequence*/, size_t /*tokens*/) const {
+    return false;
+  }
+  virtual Status PrefillByLayer(const Prompt& /*prompt*/) { return {}; }
   uint32_t prefill_chunk_ = 512;
 };
 

@@ -100,19 +100,17 @@ std::string_view StopReasonName(StopReason reason) {
   return "stop";
 }
 
-Result<GenerateOutcome> Generate(Engine& engine, Sequence& sequence, Sampler& sampler,
-                                 std::vector<float> logits, const GenerateConfig& config,
-                                 const TextFn& on_text, const CancelFn& cancel) {
-  QEVICT_RETURN_IF_ERROR(CheckStopStrings(config.stop_strings));
-  Generation generation(engine.tokenizer(), config, on_text);
+Result<GenerateOutcome> Generate(GenerateArgs args) {
+  QEVICT_RETURN_IF_ERROR(CheckStopStrings(args.config->stop_strings));
+  Generation generation(args.engine->tokenizer(), *args.config, args.on_text);
   while (true) {
-    if (cancel && cancel()) return std::move(generation).Finish(StopReason::kCancelled);
-    if (const auto reason = generation.Step(sampler, logits)) {
+    if (args.cancel && args.cancel()) return std::move(generation).Finish(StopReason::kCancelled);
+    if (const auto reason = generation.Step(*args.sampler, args.logits)) {
       return std::move(generation).Finish(*reason);
     }
     const Token token = generation.last_token();
-    BatchItem item{&sequence, {&token, 1}, LogitRows::kLast, &logits};
-    const Status run = engine.Run({&item, 1}, cancel);
+    BatchItem item{args.sequence, {&token, 1}, LogitRows::kLast, &args.logits};
+    const Status run = args.engine->Run({&item, 1}, args.cancel);
     if (run.ok()) continue;
     if (run.error().code == ErrorCode::kContextFull) {
       return std::move(generation).Finish(StopReason::kContextFull);

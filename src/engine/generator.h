@@ -1,5 +1,4 @@
-// Text out of a sequence: samples, stops, and hands out whole UTF-8 characters as they become
-// complete.
+// Text out of a sequence: samples, stops, and hands out UTF-8 characters once they are complete.
 #pragma once
 
 #include <functional>
@@ -35,12 +34,19 @@ struct GenerateOutcome {
 // Called with pieces of text that are valid UTF-8 and contain no part of a stop string.
 using TextFn = std::function<void(std::string_view)>;
 
-// `logits` are those of the sequence's last token. A token is run only when another one is to
-// follow: on return the sequence holds all tokens of the outcome, or all but the last. Errors:
-// those of CheckStopStrings, and what Engine::Run returns except kContextFull and kCancelled, which
-// are reasons to stop.
-Result<GenerateOutcome> Generate(Engine& engine, Sequence& sequence, Sampler& sampler,
-                                 std::vector<float> logits, const GenerateConfig& config,
-                                 const TextFn& on_text, const CancelFn& cancel);
+struct GenerateArgs {
+  Engine* engine = nullptr;
+  Sequence* sequence = nullptr;  // of that engine, not empty
+  Sampler* sampler = nullptr;
+  std::vector<float> logits{};  // of the sequence's last token
+  const GenerateConfig* config = nullptr;
+  TextFn on_text{};   // may be empty
+  CancelFn cancel{};  // may be empty
+};
+
+// A token is run only when another one is to follow: on return the sequence holds all tokens of the
+// outcome, or all but the last. Errors: those of CheckStopStrings, and what Engine::Run returns
+// except kContextFull and kCancelled, which are reasons to stop.
+[[nodiscard]] Result<GenerateOutcome> Generate(GenerateArgs args);
 
 }  // namespace qevict

@@ -133,13 +133,6 @@ std::string KnownNames() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::string CacheFolder() {
-  if (const std::string cache = Environment("QEVICT_CACHE"); !cache.empty()) return cache;
-  if (const std::string cache = Environment("XDG_CACHE_HOME"); !cache.empty())
-    return cache + "/qevict";
-  return Environment("HOME") + "/.cache/qevict";
-}
-
 }  // namespace
 
 std::span<const CatalogModel> Catalog() { return kModels; }
@@ -149,11 +142,27 @@ const CatalogModel* FindCatalogModel(std::string_view name) {
   return found == std::end(kModels) ? nullptr : found;
 }
 
-std::string ModelFolder() { return CacheFolder() + "/models"; }
-std::string TablesFolder() { return CacheFolder() + "/tables"; }
+Result<std::string> FindModelFolder() {
+  if (const std::string cache = Environment("QEVICT_CACHE"); !cache.empty())
+    return cache + "/models";
+  if (const std::string cache = Environment("XDG_CACHE_HOME"); !cache.empty())
+    return cache + "/qevict/models";
+  if (const std::string home = Environment("HOME"); !home.empty())
+    return home + "/.cache/qevict/models";
+  return Fail(ErrorCode::kInvalidArgument,
+              "there is no folder for models because HOME is not set; set QEVICT_CACHE to one");
+}
+
+std::string TablesFolder() {
+  const auto models = FindModelFolder();
+  return models ? models->substr(0, models->rfind('/')) + "/tables" : "";
+}
+
+std::string ModelFolder() { return FindModelFolder().value_or(""); }
 
 std::string CatalogPath(const CatalogModel& model) {
-  return ModelFolder() + "/" + std::string(model.file_name);
+  const std::string folder = ModelFolder();
+  return folder.empty() ? "" : folder + "/" + std::string(model.file_name);
 }
 
 bool IsPresent(const CatalogModel& model) {
@@ -164,6 +173,7 @@ bool IsPresent(const CatalogModel& model) {
 
 Result<std::string> ResolveModel(std::string_view value) {
   if (const CatalogModel* model = FindCatalogModel(value)) {
+    QEVICT_RETURN_IF_ERROR(FindModelFolder());
     if (IsPresent(*model)) return CatalogPath(*model);
     return Fail(ErrorCode::kNotFound,
                 fmt::format("model '{0}' is not on this machine yet; fetch its {1} MB with `qevict "

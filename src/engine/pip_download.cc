@@ -115,8 +115,8 @@ Status DownloadWheel(const WheelRequest& request, const DownloadProgressFn& prog
   }
   if (!pip) return tl::unexpected(pip.error());
   std::optional<ChildExit> exit;
-  uint64_t most_bytes =
-      0;  // pip removes its temporary file while it still works: progress must not fall back
+  // pip removes its temporary file while it still works: progress must not fall back.
+  uint64_t most_bytes = 0;
   while (!(exit = pip->Poll())) {
     most_bytes = std::max(most_bytes, BytesBelow(temporary));
     QEVICT_RETURN_IF_ERROR(progress(most_bytes));

@@ -31,6 +31,7 @@ class Sha256 {
 using ReadProgressFn = std::function<Status(uint64_t bytes)>;
 
 // Errors: kNotFound, kIo.
-Result<std::string> FileSha256(const std::string& path, const ReadProgressFn& progress = {});
+[[nodiscard]] Result<std::string> FileSha256(const std::string& path,
+                                             const ReadProgressFn& progress = {});
 
 }  // namespace qevict

@@ -178,6 +178,10 @@ Result<std::vector<Token>> ChatTemplate::Encode(std::span<const ChatMessage> mes
                           tokenizer_->Encode("", SpecialText::kPlain, Bos::kModelDefault));
   QEVICT_ASSIGN_OR_RETURN(const std::vector<Token> body, EncodeGuarded(text, guard));
   tokens.insert(tokens.end(), body.begin(), body.end());
+  if (tokens.empty()) {
+    return Fail(ErrorCode::kBadFile,
+                "the model's chat template makes nothing of the messages; use --raw");
+  }
   return tokens;
 }
 

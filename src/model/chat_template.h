@@ -32,25 +32,28 @@ class ChatTemplate {
   // Uses the model's own template; a model without one gets ChatML, and `is_default` says so.
   // `tokenizer` must outlive the result. Error kBadFile: the template does not parse; the message
   // says to use --raw.
-  static Result<ChatTemplate> Load(const Tokenizer& tokenizer);
+  [[nodiscard]] static Result<ChatTemplate> Load(const Tokenizer& tokenizer);
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
   // The prompt that ends where the assistant's next answer begins; a beginning-of-sequence token
-  // comes first when the model asks for one. Errors kInvalidArgument: an unknown role, text that is
-  // not valid UTF-8, or messages that the template refuses (two user messages in a row, for
-  // example).
-  Result<std::vector<Token>> Encode(std::span<const ChatMessage> messages) const;
+  // comes first when the model asks for one. Never empty. Errors: kInvalidArgument (an unknown
+  // role, text that is not valid UTF-8, or messages that the template refuses: two user messages in
+  // a row, for example), kBadFile (the template makes nothing of the messages), kInternal (libllama
+  // failed).
+  [[nodiscard]] Result<std::vector<Token>> Encode(std::span<const ChatMessage> messages) const;
 
   // For a running conversation whose last two messages are the answer just given and the user's
-  // reply: what follows the answer's own tokens, up to where the next answer begins. Error
-  // kUnsupported: this template rewrites earlier turns when a new one comes (it drops thoughts, for
-  // example); encode the whole conversation instead.
-  Result<std::vector<Token>> EncodeReply(std::span<const ChatMessage> messages) const;
+  // reply: what follows the answer's own tokens, up to where the next answer begins. May be empty.
+  // Errors: kUnsupported (this template rewrites earlier turns when a new one comes, to drop
+  // thoughts for example; encode the whole conversation instead), kInvalidArgument and kInternal as
+  // above.
+  [[nodiscard]] Result<std::vector<Token>> EncodeReply(std::span<const ChatMessage> messages) const;
 
-  // The same prompt as text, to look at. It cannot be encoded safely: see above.
-  Result<std::string> Render(std::span<const ChatMessage> messages) const;
+  // The same prompt as text, to look at. It cannot be encoded safely: see above. Error
+  // kInvalidArgument.
+  [[nodiscard]] Result<std::string> Render(std::span<const ChatMessage> messages) const;
   bool is_default() const { return is_default_; }
 
  private:
@@ -59,9 +62,10 @@ class ChatTemplate {
   };
   explicit ChatTemplate(const Tokenizer& tokenizer);
   std::string Guarded(std::string_view content, std::string_view guard) const;
-  Result<std::string> RenderGuarded(std::span<const ChatMessage> messages,
-                                    std::string_view guard) const;
-  Result<std::vector<Token>> EncodeGuarded(std::string_view text, std::string_view guard) const;
+  [[nodiscard]] Result<std::string> RenderGuarded(std::span<const ChatMessage> messages,
+                                                  std::string_view guard) const;
+  [[nodiscard]] Result<std::vector<Token>> EncodeGuarded(std::string_view text,
+                                                         std::string_view guard) const;
 
   const Tokenizer* tokenizer_;
   ControlTokens control_tokens_;

@@ -27,12 +27,11 @@ void LoadGgmlBackends();
 class CpuBackend {
  public:
   // Error kInternal: no CPU backend is linked in or lies beside ggml's library.
-  static Result<CpuBackend> Create(uint32_t threads);
+  [[nodiscard]] static Result<CpuBackend> Create(uint32_t threads);
 
   ggml_backend_t backend() const { return backend_.get(); }
   ggml_backend_dev_t device() const { return device_; }
-  // Buffer types with repacked weight layouts, best first. Not host memory: weights are copied into
-  // them.
+  // Buffer types with repacked weight layouts, best first. Weights are copied into their buffers.
   const std::vector<ggml_backend_buffer_type_t>& repacked_types() const { return repacked_types_; }
   // `callback` is asked between graph nodes; true ends the run. nullptr: never asked.
   void SetAbortCallback(ggml_abort_callback callback, void* context);

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <limits>
 #include <new>
 
+#include "core/descriptor.h"
 #include "ggml.h"
 #include "gguf.h"
 #include "model/ggml_log.h"
@@ -18,20 +18,6 @@
 
 namespace qevict {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (value_ >= 0) close(value_);
-  }
-  int value() const { return value_; }
-
- private:
-  int value_;
-};
 
 tl::unexpected<Error> WrongType(const GgufFile& file, std::string_view key,
                                 std::string_view expected) {
@@ -80,14 +66,14 @@ Result<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
   RouteGgmlLog();
   // O_NONBLOCK: opening a named pipe must not wait for a writer.
   const Descriptor descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (descriptor.value() < 0) {
+  if (!descriptor) {
     const bool absent = errno == ENOENT || errno == ENOTDIR;
     return Fail(absent ? ErrorCode::kNotFound : ErrorCode::kIo,
                 fmt::format("cannot open the model file '{}': {}", path, std::strerror(errno)));
   }
   std::unique_ptr<GgufFile> file(new GgufFile);
   file->path_ = path;
-  QEVICT_RETURN_IF_ERROR(file->Map(descriptor.value()));
+  QEVICT_RETURN_IF_ERROR(file->Map(descriptor.get()));
   QEVICT_RETURN_IF_ERROR(ScanGguf({file->mapping_, file->file_bytes_}, path));
   try {
     QEVICT_RETURN_IF_ERROR(file->Parse());

@@ -22,7 +22,7 @@ class GgufFile {
  public:
   // Errors: kNotFound, kIo, kBadFile (not GGUF, truncated, tensors outside the file, absurd sizes),
   // kUnsupported (another version or byte order), kOutOfMemory.
-  static Result<std::unique_ptr<GgufFile>> Open(const std::string& path);
+  [[nodiscard]] static Result<std::unique_ptr<GgufFile>> Open(const std::string& path);
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
   ~GgufFile();
@@ -32,18 +32,19 @@ class GgufFile {
   const uint8_t* mapping() const { return mapping_; }  // page-aligned, file_bytes() long, read-only
 
   // nullopt: the key is absent. Error kBadFile: it has another type. Integers of any width convert
-  // when the value fits, floats of any width convert; a string ends at its first zero byte, as in
-  // libllama.
-  Result<std::optional<uint32_t>> FindU32(std::string_view key) const;
-  Result<std::optional<float>> FindF32(std::string_view key) const;
-  Result<std::optional<bool>> FindBool(std::string_view key) const;
-  Result<std::optional<std::string>> FindString(std::string_view key) const;
+  // when the value fits, floats of any width convert; a string ends at its first zero byte.
+  [[nodiscard]] Result<std::optional<uint32_t>> FindU32(std::string_view key) const;
+  [[nodiscard]] Result<std::optional<float>> FindF32(std::string_view key) const;
+  [[nodiscard]] Result<std::optional<bool>> FindBool(std::string_view key) const;
+  [[nodiscard]] Result<std::optional<std::string>> FindString(std::string_view key) const;
   // Integers or booleans; a scalar gives one element.
-  Result<std::optional<std::vector<uint32_t>>> FindU32Array(std::string_view key) const;
+  [[nodiscard]] Result<std::optional<std::vector<uint32_t>>> FindU32Array(
+      std::string_view key) const;
   // The views live as long as the file is open.
-  Result<std::optional<std::vector<std::string_view>>> FindStringArray(std::string_view key) const;
+  [[nodiscard]] Result<std::optional<std::vector<std::string_view>>> FindStringArray(
+      std::string_view key) const;
   // Number of elements of an array of any type.
-  Result<std::optional<uint64_t>> FindArrayLength(std::string_view key) const;
+  [[nodiscard]] Result<std::optional<uint64_t>> FindArrayLength(std::string_view key) const;
 
   // Shape and type; its `data` is null. nullptr: no such tensor.
   const ggml_tensor* FindTensor(std::string_view name) const;

@@ -226,8 +226,8 @@ class Scanner {
     const uint64_t block_bytes = ggml_type_size(ggml_type_id);
     if (block == 0 || block_bytes == 0 || shape[0] <= 0 || shape[0] % block != 0)
       return std::nullopt;
-    constexpr uint64_t kMaxBytes = uint64_t{1}
-                                   << 46;  // so that the sum over max_tensors cannot overflow
+    // So that the sum over max_tensors cannot overflow.
+    constexpr uint64_t kMaxBytes = uint64_t{1} << 46;
     uint64_t bytes = static_cast<uint64_t>(shape[0] / block);
     if (bytes > kMaxBytes / block_bytes) return std::nullopt;
     bytes *= block_bytes;

@@ -16,8 +16,8 @@ struct GgufLimits {
   uint64_t max_keys = 1u << 16;     // real files: about 40
   uint64_t max_tensors = 1u << 14;  // real files: about 12 per layer
   uint64_t max_strings = 1u << 22;  // in all arrays together; ggml takes about 64 bytes for each
-  uint64_t max_header_bytes =
-      256u << 20;  // real files: up to about 20 MiB, nearly all of it the vocabulary
+  // Real files: up to about 20 MiB, nearly all of it the vocabulary.
+  uint64_t max_header_bytes = 256u << 20;
 };
 
 // `file` is the whole file, `path` is for messages. Checks magic, version, every length, count,

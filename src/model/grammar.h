@@ -11,11 +11,12 @@ struct llama_vocab;
 namespace qevict {
 
 // GBNF for a JSON schema. Error kInvalidArgument: not JSON, or a schema that has no grammar.
-Result<std::string> GrammarOfJsonSchema(const std::string& json_schema);
+[[nodiscard]] Result<std::string> GrammarOfJsonSchema(const std::string& json_schema);
 
 // A libllama sampler for GBNF; free it with llama_sampler_free. Error kInvalidArgument with what is
 // wrong in the grammar. A text so deeply nested that libllama's recursive parser would overflow the
 // stack is refused.
-Result<llama_sampler*> MakeGrammarSampler(const llama_vocab* vocab, const std::string& gbnf);
+[[nodiscard]] Result<llama_sampler*> MakeGrammarSampler(const llama_vocab* vocab,
+                                                        const std::string& gbnf);
 
 }  // namespace qevict

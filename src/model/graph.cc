@@ -13,9 +13,8 @@ RowsView Rows(const ggml_tensor* tensor) {
   return {static_cast<const float*>(tensor->data), tensor->nb[2] / sizeof(float)};
 }
 
-// What ggml_rope_ext needs besides the tensors. libllama's rules (llama_context's constructor):
-// YaRN's magnitude correction is already in ggml's rope, so the factor that undoes it is passed
-// down.
+// What ggml_rope_ext needs besides the tensors, by libllama's rules (llama_context's constructor):
+// ggml's rope corrects YaRN's magnitude itself, so the factor that undoes this is passed down.
 struct RopeParameters {
   float base, frequency_scale, extrapolation, attention_factor;
 };

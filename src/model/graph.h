@@ -38,11 +38,13 @@ class Graph {
   };
   // All references must outlive the graph, `allocator` too, whose memory serves one graph at a
   // time. Error kOutOfMemory.
-  static Result<std::unique_ptr<Graph>> Build(const Parts& parts, ggml_gallocr* allocator,
-                                              BatchShape shape);
+  [[nodiscard]] static Result<std::unique_ptr<Graph>> Build(const Parts& parts,
+                                                            ggml_gallocr* allocator,
+                                                            BatchShape shape);
   // The same with an allocator of its own.
-  static Result<std::unique_ptr<Graph>> Build(const Parts& parts, const CpuBackend& cpu,
-                                              BatchShape shape);
+  [[nodiscard]] static Result<std::unique_ptr<Graph>> Build(const Parts& parts,
+                                                            const CpuBackend& cpu,
+                                                            BatchShape shape);
 
   BatchShape shape() const { return shape_; }
   ggml_cgraph* graph() const { return graph_; }

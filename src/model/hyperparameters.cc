@@ -25,13 +25,11 @@ constexpr FamilyTraits kFamilies[] = {
     {"gemma3", Family::kGemma3, RopeLayout::kHalves},
 };
 
-// Beyond any model that exists, and small enough that products of two fit in 64 bits with room to
-// spare.
+// Beyond any model that exists, and so small that products of two fit easily in 64 bits.
 constexpr uint32_t kMaxLayers = 512;
 constexpr uint32_t kMaxWidth = 1u << 20;
 constexpr uint32_t kMaxHeads = 4096;
-constexpr uint32_t kMaxContext =
-    std::numeric_limits<int32_t>::max();  // positions are int32 in ggml
+constexpr uint32_t kMaxContext = std::numeric_limits<int32_t>::max();  // ggml's positions
 
 struct Range {
   uint32_t low, high;
@@ -242,8 +240,8 @@ Status ReadRope(const Keys& keys, Hyperparameters& h) {
 
   RopeScaling& scaling = h.rope_scaling;
   QEVICT_ASSIGN_OR_RETURN(const auto type, keys.FindString("rope.scaling.type"));
-  const std::string name =
-      type.value_or("linear");  // libllama's default: a factor alone scales linearly
+  // libllama's default: a factor alone scales linearly.
+  const std::string name = type.value_or("linear");
   if (name == "none") {
     scaling.kind = RopeScaling::Kind::kNone;
   } else if (name == "linear") {
@@ -272,8 +270,7 @@ Status ReadRope(const Keys& keys, Hyperparameters& h) {
   return {};
 }
 
-// Gemma 3: sliding-window layers, with every sixth one global unless the file has a pattern of its
-// own.
+// Gemma 3: sliding-window layers, every sixth one global unless the file has its own pattern.
 Status ReadSlidingWindow(const Keys& keys, Hyperparameters& h) {
   QEVICT_ASSIGN_OR_RETURN(h.swa_window, keys.U32("attention.sliding_window", {0, kMaxContext}, 0));
   h.swa_layer.assign(h.layers, false);
@@ -305,8 +302,7 @@ Status ReadGemma(const Keys& keys, Hyperparameters& h) {
   }
   h.activation = Activation::kGelu;
   h.embedding_scale = std::sqrt(static_cast<float>(h.embedding));
-  // Only the 27B model, recognised by its depth, scales by the width per head instead of the head
-  // dimension.
+  // Only the 27B model, recognised by its depth, scales by the width per head, not by head_dim.
   if (h.layers == 62) {
     const uint32_t channels = h.embedding / h.heads;
     h.attention_scale = 1.0f / std::sqrt(static_cast<float>(channels));
@@ -315,6 +311,16 @@ Status ReadGemma(const Keys& keys, Hyperparameters& h) {
 }
 
 }  // namespace
+
+KvShape Hyperparameters::kv_shape() const {
+  return {.layers = layers,
+          .kv_heads = kv_heads,
+          .group = group(),
+          .head_dim = head_dim,
+          .swa_window = swa_window,
+          .swa_layer = swa_layer,
+          .score_scale = attention_scale};
+}
 
 Result<Hyperparameters> ReadHyperparameters(const GgufFile& file) {
   QEVICT_ASSIGN_OR_RETURN(const FamilyTraits traits, FindFamily(file));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/kv_shape.h"
 #include "model/gguf_file.h"
 #include "qevict/status.h"
 
@@ -39,14 +40,13 @@ struct Hyperparameters {
   float embedding_scale = 1.0f;      // gemma: sqrt(embedding)
   float final_logit_softcap = 0.0f;  // 0: none
   Activation activation = Activation::kSilu;
-  uint32_t swa_window =
-      0;  // tokens a sliding-window layer sees, its own included; 0: no such layers
+  // Tokens that a sliding-window layer sees, its own included; 0: no such layers.
+  uint32_t swa_window = 0;
   std::vector<bool> swa_layer;  // [layers]
 
   uint32_t group() const { return heads / kv_heads; }
   bool is_swa(uint32_t layer) const { return swa_window != 0 && swa_layer[layer]; }
-  // f16 keys and values of one token in all layers / in the layers that are not sliding-window.
-  uint64_t kv_bytes_per_token() const { return 4ull * layers * kv_heads * head_dim; }
+  KvShape kv_shape() const;
 };
 
 inline constexpr uint32_t kMaxSupportedHeadDim = 256;  // and every head_dim is a multiple of 16
@@ -54,11 +54,6 @@ inline constexpr uint32_t kMaxGroup = 128;
 
 // Keys and defaults are libllama's. Errors: kUnsupported (names the architecture or feature),
 // kBadFile (a missing key, a zero, or shapes that disagree).
-Result<Hyperparameters> ReadHyperparameters(const GgufFile& file);
-
-// Every tensor that the family needs is there with the shape that `shape` asks for and a type that
-// can be computed with, and none is there that would change the result but that the graph does not
-// use. Errors: kBadFile, kUnsupported.
-Status ValidateTensors(const GgufFile& file, const Hyperparameters& shape);
+[[nodiscard]] Result<Hyperparameters> ReadHyperparameters(const GgufFile& file);
 
 }  // namespace qevict

@@ -9,6 +9,7 @@
 #include "model/gguf_file.h"
 #include "model/hyperparameters.h"
 #include "model/token.h"
+#include "model/validate_tensors.h"
 #include "qevict/ids.h"
 #include "qevict/status.h"
 
@@ -34,20 +35,21 @@ class LayerSteps {
 // One run at a time.
 class ModelRunner {
  public:
-  // `file`, `hyperparameters` and `attention` must outlive the runner. Errors: kBadFile,
-  // kUnsupported, kOutOfMemory.
-  static Result<std::unique_ptr<ModelRunner>> Load(const GgufFile& file,
-                                                   const Hyperparameters& hyperparameters,
-                                                   Attention& attention, uint32_t threads);
+  // `file`, `hyperparameters` and `attention` must outlive the runner; `file` has passed
+  // ValidateTensors. Errors: kUnsupported, kOutOfMemory, kInternal (ggml lacks a CPU backend or
+  // refuses the weights).
+  [[nodiscard]] static Result<std::unique_ptr<ModelRunner>> Load(
+      const GgufFile& file, const Hyperparameters& hyperparameters, Attention& attention,
+      uint32_t threads);
   virtual ~ModelRunner() = default;
   // The logits, [logit_rows, vocab], valid until the next run. Errors: kCancelled, kOutOfMemory,
   // kInternal.
-  virtual Result<std::span<const float>> Run(const RunArgs& args) = 0;
+  [[nodiscard]] virtual Result<std::span<const float>> Run(const RunArgs& args) = 0;
   // The same, each layer over the whole prompt before the next one begins, in chunks of
   // `chunk_rows` rows: the same numbers, bit for bit, as Run() on one chunk after another. At most
   // the prompt's last row may be a logit row. Holds one hidden state per row. An error of `steps`
   // ends it.
-  virtual Result<std::span<const float>> RunByLayer(const RunArgs& args, uint32_t chunk_rows,
+  [[nodiscard]] virtual Result<std::span<const float>> RunByLayer(const RunArgs& args, uint32_t chunk_rows,
                                                     LayerSteps& steps) = 0;
 };
 

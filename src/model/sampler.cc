@@ -102,8 +102,7 @@ void Sampler::RefreshOverrides(std::span<const float> logits) {
   overrides_.clear();
   for (const Token token : recent_) {
     const float logit = logits[size_t(token)];
-    // Dividing a negative logit would make it more likely (the CTRL paper's formula overlooks
-    // this).
+    // Dividing a negative logit would make it more likely, as the CTRL paper's formula does.
     const float scaled =
         logit > 0.0f ? logit / config_.repeat_penalty : logit * config_.repeat_penalty;
     overrides_.push_back({token, std::clamp(scaled, -kLargestLogit, kLargestLogit)});

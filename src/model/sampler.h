@@ -41,7 +41,8 @@ class Sampler {
  public:
   // `tokenizer` must outlive the sampler. Errors: kInvalidArgument with the flag of the option that
   // is out of range, or the grammar's error.
-  static Result<Sampler> Create(const Tokenizer& tokenizer, const SamplingConfig& config);
+  [[nodiscard]] static Result<Sampler> Create(const Tokenizer& tokenizer,
+                                              const SamplingConfig& config);
   Sampler(Sampler&&) noexcept;
   Sampler& operator=(Sampler&&) noexcept;
   ~Sampler();

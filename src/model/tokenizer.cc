@@ -2,38 +2,17 @@
 
 #include <fmt/format.h>
 #include <llama.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <exception>
-#include <filesystem>
 #include <stdexcept>
 
 #include "core/utf8.h"
 #include "model/ggml_log.h"
-#include "model/gguf_file.h"
 #include "model/text_parts.h"
 #include "model/validate_tokenizer.h"
 
 namespace qevict {
 namespace {
-
-Status CheckReadable(const std::string& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    return Fail(ErrorCode::kNotFound, fmt::format("there is no model file at '{}'", path));
-  }
-  if (std::filesystem::is_directory(status)) {
-    return Fail(ErrorCode::kBadFile,
-                fmt::format("'{}' is a folder; name the GGUF file in it", path));
-  }
-  if (access(path.c_str(), R_OK) != 0) {
-    return Fail(ErrorCode::kIo, fmt::format("'{}' cannot be read: {}", path, std::strerror(errno)));
-  }
-  return {};
-}
 
 // Appends. Throws what libllama throws.
 void Tokenize(const llama_vocab* vocab, std::string_view text, SpecialText special,
@@ -56,21 +35,17 @@ void Tokenize(const llama_vocab* vocab, std::string_view text, SpecialText speci
 
 }  // namespace
 
-Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& gguf_path) {
+Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const GgufFile& file) {
   RouteGgmlLog();
-  QEVICT_RETURN_IF_ERROR(CheckReadable(gguf_path));
-  {
-    // libllama asserts on some damaged files, which would end the process.
-    QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(gguf_path));
-    QEVICT_RETURN_IF_ERROR(ValidateTokenizer(*file));
-  }
+  // libllama asserts on some damaged files, which would end the process.
+  QEVICT_RETURN_IF_ERROR(ValidateTokenizer(file));
   llama_model_params params = llama_model_default_params();
   params.vocab_only = true;
   TakeGgmlError();  // of an earlier call
   llama_model* model = nullptr;
   std::string reason;
   try {
-    model = llama_model_load_from_file(gguf_path.c_str(), params);
+    model = llama_model_load_from_file(file.path().c_str(), params);
     if (model == nullptr) reason = TakeGgmlError();
   } catch (const std::exception& error) {
     reason = error.what();
@@ -78,12 +53,12 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& gguf_path)
   if (model == nullptr) {
     return Fail(ErrorCode::kBadFile,
                 fmt::format("the vocabulary in '{}' cannot be read ({}); fetch the file again",
-                            gguf_path, reason.empty() ? "no reason given" : reason));
+                            file.path(), reason.empty() ? "no reason given" : reason));
   }
   std::unique_ptr<Tokenizer> tokenizer(new Tokenizer(model));
   if (llama_vocab_type(tokenizer->vocab_) == LLAMA_VOCAB_TYPE_NONE) {
     return Fail(ErrorCode::kUnsupported,
-                fmt::format("'{}' holds no vocabulary; use a file made with one", gguf_path));
+                fmt::format("'{}' holds no vocabulary; use a file made with one", file.path()));
   }
   QEVICT_ASSIGN_OR_RETURN(const std::vector<Token> probe,
                           tokenizer->Encode("x", SpecialText::kPlain, Bos::kNever));

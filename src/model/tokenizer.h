@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/gguf_file.h"
 #include "model/token.h"
 #include "qevict/status.h"
 
@@ -29,18 +30,19 @@ enum class Bos {
 class Tokenizer {
  public:
   // Loads only the vocabulary: SentencePiece or byte-level BPE, the kinds of the model families
-  // that qevict runs. Errors: kNotFound, kIo (no permission), kBadFile, kUnsupported (another
-  // kind).
-  static Result<std::unique_ptr<Tokenizer>> Load(const std::string& gguf_path);
+  // that qevict runs. `file` may be closed afterwards. Errors: kBadFile, kUnsupported (another
+  // kind), kInternal (libllama cannot use the vocabulary that it has loaded).
+  [[nodiscard]] static Result<std::unique_ptr<Tokenizer>> Load(const GgufFile& file);
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   // Never adds an end-of-sequence token. Tokens that the vocabulary declares as user-defined (not
   // control) are found under kPlain too: to the model they are ordinary words.
-  // Error kInvalidArgument: the text is not valid UTF-8 (the message names the byte offset) or
-  // longer than kMaxTextBytes.
-  Result<std::vector<Token>> Encode(std::string_view text, SpecialText special, Bos bos) const;
+  // Errors: kInvalidArgument (the text is not valid UTF-8, and the message names the byte offset,
+  // or is longer than kMaxTextBytes), kInternal (libllama failed).
+  [[nodiscard]] Result<std::vector<Token>> Encode(std::string_view text, SpecialText special,
+                                                  Bos bos) const;
   static constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
   // The bytes of a token; may be a part of a UTF-8 character. Control tokens, and ids outside the

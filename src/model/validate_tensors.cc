@@ -1,3 +1,5 @@
+#include "model/validate_tensors.h"
+
 #include <fmt/format.h>
 #include <ggml.h>
 
@@ -5,8 +7,6 @@
 #include <string>
 #include <unordered_set>
 #include <vector>
-
-#include "model/hyperparameters.h"
 
 namespace qevict {
 namespace {

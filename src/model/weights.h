@@ -35,9 +35,10 @@ struct LayerWeights {
 
 class Weights {
  public:
-  // `file` must outlive the weights. Errors: kBadFile, kUnsupported, kOutOfMemory.
-  static Result<Weights> Load(const GgufFile& file, const Hyperparameters& shape,
-                              const CpuBackend& cpu);
+  // `file` must outlive the weights and has passed ValidateTensors. Errors: kUnsupported (tensors
+  // that are aligned to less than 32 bytes), kOutOfMemory, kInternal (ggml refuses the weights).
+  [[nodiscard]] static Result<Weights> Load(const GgufFile& file, const Hyperparameters& shape,
+                                            const CpuBackend& cpu);
 
   ggml_tensor* token_embedding = nullptr;  // [embedding, vocab]
   ggml_tensor* output_norm = nullptr;

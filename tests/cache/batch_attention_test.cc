@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <thread>
@@ -31,10 +32,7 @@ class BatchAttentionTest : public ::testing::TestWithParam<uint32_t> {  // the n
   }
   static constexpr uint32_t kBatch = 96;
 
-  SequenceKv NewSequence() {
-    return SequenceKv::Create(shape_, {.capacity_tokens = 2048, .max_batch_tokens = kBatch})
-        .value();
-  }
+  SequenceKv NewSequence() { return SequenceKv::CreateFull(shape_, 2048, kBatch).value(); }
 
   std::vector<float> Random(size_t count) {
     std::normal_distribution<float> normal;
@@ -83,7 +81,7 @@ class BatchAttentionTest : public ::testing::TestWithParam<uint32_t> {  // the n
     uint32_t rows = 0;
     for (size_t s = 0; s < sequences.size(); ++s) {
       if (counts[s] == 0) continue;
-      sequences[s].BeginBatch(counts[s]);
+      EXPECT_TRUE(sequences[s].BeginBatch(counts[s]));
       slices.push_back({&sequences[s], rows, counts[s]});
       rows += counts[s];
     }
@@ -129,7 +127,7 @@ class BatchAttentionTest : public ::testing::TestWithParam<uint32_t> {  // the n
     work(0, threads_);
   }
 
-  const KvShape shape_ = Shape();
+  KvShape shape_ = Shape();
   uint32_t threads_ = GetParam();
   std::mt19937 random_{20261129};
 };
@@ -186,7 +184,52 @@ TEST_P(BatchAttentionTest, TheResultDoesNotDependOnTheNumberOfThreads) {
   EXPECT_EQ(run(1), run(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, BatchAttentionTest, ::testing::Values(1, 2, 5));
+// The longer the context, the more keys an item has: at these lengths 512, 1,024 and 1,536.
+TEST_P(BatchAttentionTest, ItemsOfADecodeThatGrowWithTheContextStillCoverIt) {
+  constexpr uint32_t kTokens = 20'000, kStep = 500;
+  shape_ = {.layers = 1,
+            .kv_heads = 1,
+            .group = 1,
+            .head_dim = 16,
+            .swa_layer = {},
+            .score_scale = 0.25f};
+  BatchAttention attention(shape_, SelectIsa().value(), threads_);
+  SequenceKv kv = SequenceKv::CreateFull(shape_, kTokens + 8, kStep).value();
+  History history;
+  constexpr LayerId kLayer{0};
+  // Stores tokens without attending to them: what a long prompt leaves, at a fraction of its cost.
+  const auto store = [&](uint32_t tokens) {
+    ASSERT_TRUE(kv.BeginBatch(tokens));
+    const BatchSlice slice = {&kv, 0, tokens};
+    ASSERT_TRUE(attention.Bind({&slice, 1}).ok());
+    const auto k = Random(size_t{tokens} * shape_.head_dim),
+               v = Random(size_t{tokens} * shape_.head_dim);
+    OnThreads([&](size_t t, size_t n) {
+      attention.Store(kLayer, {k.data(), shape_.head_dim}, {v.data(), shape_.head_dim}, t, n);
+    });
+    history.k.insert(history.k.end(), k.begin(), k.end());
+    history.v.insert(history.v.end(), v.begin(), v.end());
+  };
+  for (const uint32_t context : {7'000u, 12'000u, kTokens}) {
+    while (kv.size_tokens() < context) {
+      store(std::min(kStep, context - kv.size_tokens()));
+      kv.Commit();
+    }
+    store(1);
+    const auto q = Random(shape_.head_dim);
+    std::vector<float> out(shape_.head_dim, NAN);
+    OnThreads([&](size_t t, size_t n) {
+      attention.Attend(kLayer, {q.data(), shape_.head_dim}, out.data(), t, n);
+    });
+    const auto expected = Expected(history, kLayer, kv.size_tokens(), q.data());
+    for (size_t i = 0; i < out.size(); ++i)
+      ASSERT_NEAR(out[i], expected[i], 5e-5f) << "context " << context << " channel " << i;
+    kv.Commit();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, BatchAttentionTest, ::testing::Values(1, 2, 5),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace qevict

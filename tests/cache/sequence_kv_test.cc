@@ -18,12 +18,11 @@ KvShape SwaShape(uint32_t window) {
 }
 
 SequenceKv Make(const KvShape& shape, uint32_t capacity, uint32_t batch) {
-  return SequenceKv::Create(shape, {.capacity_tokens = capacity, .max_batch_tokens = batch})
-      .value();
+  return SequenceKv::CreateFull(shape, capacity, batch).value();
 }
 
 void Append(SequenceKv& kv, uint32_t tokens) {
-  kv.BeginBatch(tokens);
+  ASSERT_TRUE(kv.BeginBatch(tokens));
   kv.Commit();
 }
 
@@ -33,6 +32,18 @@ TEST(SequenceKvTest, ASlidingWindowLayerHoldsItsWindowAndOneBatchAndOthersHoldEv
   const SequenceKv kv = Make(SwaShape(32), 4096, 64);
   EXPECT_EQ(kv.View(kSwaLayer, KvHeadId(0)).slots, 96u);
   EXPECT_EQ(kv.View(kFullLayer, KvHeadId(0)).slots, 4096u);
+}
+
+TEST(SequenceKvTest, TheBytesOfLayersAreWhatIsAllocated) {
+  KvShape shape = SwaShape(33);
+  shape.kv_heads = 3;
+  EXPECT_EQ(LayerBytes(shape, kSwaLayer, 1001, 64), 112u * 3 * 16 * 2 * sizeof(F16));  // 33 + 64
+  EXPECT_EQ(LayerBytes(shape, kFullLayer, 1001, 64), 1008u * 3 * 16 * 2 * sizeof(F16));
+  const uint64_t bytes =
+      LayerBytes(shape, kSwaLayer, 1001, 64) + LayerBytes(shape, kFullLayer, 1001, 64);
+  const uint64_t allocated = Make(shape, 1001, 64).budget().used_bytes();
+  EXPECT_GE(allocated, bytes);
+  EXPECT_LT(allocated, bytes + 65536);  // one page, whatever its size
 }
 
 TEST(SequenceKvTest, HeadsAndLayersDoNotOverlap) {
@@ -46,7 +57,7 @@ TEST(SequenceKvTest, HeadsAndLayersDoNotOverlap) {
 
 TEST(SequenceKvTest, ARangeThatWrapsInTheRingComesInTwoPartsThatCoverIt) {
   const SequenceKv kv = Make(SwaShape(32), 4096, 64);
-  const auto parts = kv.Slots(kSwaLayer, Position(90), Position(130));
+  const auto parts = kv.Slots(kSwaLayer, 90, 130);
   EXPECT_EQ(parts[0].begin, 90u);
   EXPECT_EQ(parts[0].end, 96u);
   EXPECT_EQ(parts[0].first, 90u);
@@ -66,7 +77,7 @@ TEST(SequenceKvTest, AQueryOfASlidingWindowLayerSeesWindowTokensItsOwnIncluded) 
 TEST(SequenceKvTest, ABatchThatIsNotCommittedLeavesTheSize) {
   SequenceKv kv = Make(SwaShape(32), 4096, 64);
   Append(kv, 10);
-  kv.BeginBatch(64);
+  ASSERT_TRUE(kv.BeginBatch(64));
   EXPECT_EQ(kv.size_tokens(), 10u);
 }
 
@@ -90,7 +101,7 @@ TEST(SequenceKvTest, TruncationBeyondWhatTheRingHoldsIsRefusedAndChangesNothing)
 TEST(SequenceKvTest, AnAbandonedBatchCountsForWhatARingHasForgotten) {
   SequenceKv kv = Make(SwaShape(32), 4096, 64);
   for (int i = 0; i < 4; ++i) Append(kv, 64);
-  kv.BeginBatch(64);  // cancelled: its tokens overwrote the oldest slots
+  ASSERT_TRUE(kv.BeginBatch(64));  // cancelled: its tokens overwrote the oldest slots
   EXPECT_TRUE(kv.Truncate(256).ok());
   EXPECT_FALSE(kv.Truncate(200).ok());
 }
@@ -108,7 +119,7 @@ TEST(SequenceKvTest, ACacheLargerThanTheMachineIsRefused) {
   shape.swa_layer.clear();
   shape.layers = 4096;
   shape.head_dim = 256;
-  const auto kv = SequenceKv::Create(shape, {.capacity_tokens = 1u << 24, .max_batch_tokens = 64});
+  const auto kv = SequenceKv::CreateFull(shape, 1u << 24, 64);
   ASSERT_FALSE(kv.has_value());
   EXPECT_EQ(kv.error().code, ErrorCode::kOutOfMemory);
 }

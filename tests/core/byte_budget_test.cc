@@ -56,6 +56,14 @@ TEST(ByteBudgetTest, ReplacingAClaimGivesTheOldBytesBack) {
   EXPECT_EQ(budget.used_bytes(), 50u);
 }
 
+TEST(ByteBudgetTest, ReplacingAClaimGivesTheOldBytesBackWhileTheMovedFromClaimLives) {
+  ByteBudget budget(100);
+  ByteBudget::Claim claim = budget.Reserve(30).value(), other = budget.Reserve(50).value();
+  claim = std::move(other);
+  EXPECT_EQ(budget.used_bytes(), 50u);
+  EXPECT_EQ(claim.bytes(), 50u);
+}
+
 TEST(ByteBudgetTest, UsedIsTheSumOfLiveClaimsOverRandomSequences) {
   std::mt19937 random(7);
   ByteBudget budget(10'000);

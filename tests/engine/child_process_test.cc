@@ -2,18 +2,19 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/time.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <fstream>
 #include <iterator>
-#include <thread>
 
+#include "tests/support/process_gone.h"
 #include "tests/support/temporary_folder.h"
 
 namespace qevict {
 namespace {
 
+using test::IsGone;
 using test::TemporaryFolder;
 
 ChildConfig Shell(const TemporaryFolder& folder, const std::string& script) {
@@ -25,14 +26,6 @@ ChildConfig Shell(const TemporaryFolder& folder, const std::string& script) {
 std::string Log(const TemporaryFolder& folder) {
   std::ifstream file(folder.path() / "log");
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-bool IsGone(pid_t pid) {
-  for (int i = 0; i < 100; ++i) {
-    if (kill(pid, 0) != 0) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return false;
 }
 
 TEST(ChildProcessTest, OutputAndExitCodeComeBack) {
@@ -59,6 +52,40 @@ TEST(ChildProcessTest, AProgramThatIsNotInstalledIsNotFound) {
   EXPECT_EQ(child.error().code, ErrorCode::kNotFound);
 }
 
+// A signal handler that does nothing and interrupts what waits, ten thousand times a second.
+class Interruptions {
+ public:
+  Interruptions() {
+    struct sigaction action {};
+    action.sa_handler = [](int) {};  // and without SA_RESTART
+    sigaction(SIGALRM, &action, &old_action_);
+    const itimerval often = {{0, 100}, {0, 100}};
+    setitimer(ITIMER_REAL, &often, nullptr);
+  }
+  Interruptions(const Interruptions&) = delete;
+  Interruptions& operator=(const Interruptions&) = delete;
+  ~Interruptions() {
+    const itimerval never = {};
+    setitimer(ITIMER_REAL, &never, nullptr);
+    sigaction(SIGALRM, &old_action_, nullptr);
+  }
+
+ private:
+  struct sigaction old_action_ {};
+};
+
+TEST(ChildProcessTest, AnErrorOfTheStartIsSeenThoughSignalsArriveMeanwhile) {
+  const TemporaryFolder folder;
+  ChildConfig config = Shell(folder, "");
+  config.command = {"qevict-no-such-program"};
+  const Interruptions interruptions;
+  for (int i = 0; i < 100; ++i) {
+    const auto child = ChildProcess::Start(config);
+    ASSERT_FALSE(child) << "round " << i;
+    ASSERT_EQ(child.error().code, ErrorCode::kNotFound) << child.error().message;
+  }
+}
+
 TEST(ChildProcessTest, PipesCarryLinesBothWays) {
   const TemporaryFolder folder;
   ChildConfig config = Shell(folder, "read word; echo \"got $word\"");
@@ -80,6 +107,17 @@ TEST(ChildProcessTest, TheDestructorEndsTheChild) {
     EXPECT_FALSE(child.Poll().has_value());
   }
   EXPECT_TRUE(IsGone(pid));
+}
+
+TEST(ChildProcessTest, ReplacingAChildEndsTheOldOneWhileTheMovedFromObjectLives) {
+  const TemporaryFolder folder;
+  ChildProcess child = ChildProcess::Start(Shell(folder, "exec sleep 100")).value();
+  ChildProcess other = ChildProcess::Start(Shell(folder, "exec sleep 100")).value();
+  const pid_t old = child.pid(), kept = other.pid();
+  child = std::move(other);
+  EXPECT_TRUE(IsGone(old));
+  EXPECT_EQ(child.pid(), kept);
+  EXPECT_FALSE(child.Poll().has_value());
 }
 
 TEST(ChildProcessTest, PeakMemoryIsThatOfTheChild) {

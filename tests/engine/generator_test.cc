@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "support/read_model.h"
 #include "support/real_model.h"
 #include "support/tiny_model.h"
 
@@ -91,7 +92,13 @@ class GeneratorTest : public ::testing::Test {
     Sampler sampler = Sampler::Create(*tokenizer_, sampling_).value();
     pieces_.clear();
     const TextFn on_text = [this](std::string_view text) { pieces_.emplace_back(text); };
-    return Generate(*engine_, *sequence_, sampler, engine_->LogitsAt(0), config, on_text, cancel);
+    return Generate({.engine = engine_.get(),
+                     .sequence = sequence_.get(),
+                     .sampler = &sampler,
+                     .logits = engine_->LogitsAt(0),
+                     .config = &config,
+                     .on_text = on_text,
+                     .cancel = cancel});
   }
   std::string Streamed() const {
     std::string text;
@@ -100,7 +107,7 @@ class GeneratorTest : public ::testing::Test {
   }
 
   const TinyModelFile file_{TinyModelConfig{}};
-  const std::unique_ptr<Tokenizer> tokenizer_ = Tokenizer::Load(file_.path()).value();
+  const std::unique_ptr<Tokenizer> tokenizer_ = LoadTokenizer(file_.path()).value();
   std::unique_ptr<FakeEngine> engine_;
   std::unique_ptr<FakeSequence> sequence_;
   SamplingConfig sampling_;
@@ -221,9 +228,13 @@ TEST(GeneratorRealModelTest, AnAnswerIsStreamedAsItIsReturned) {
   const Status prefill = engine->Prefill(*sequence, prompt, &logits);
   ASSERT_TRUE(prefill) << prefill.error().message;
   std::string streamed;
-  const auto outcome =
-      Generate(*engine, *sequence, sampler, logits, {.max_tokens = 40, .stop_strings = {}},
-               [&](std::string_view text) { streamed += text; }, {});
+  const GenerateConfig config = {.max_tokens = 40, .stop_strings = {}};
+  const auto outcome = Generate({.engine = engine.get(),
+                                 .sequence = sequence.get(),
+                                 .sampler = &sampler,
+                                 .logits = logits,
+                                 .config = &config,
+                                 .on_text = [&](std::string_view text) { streamed += text; }});
   ASSERT_TRUE(outcome) << outcome.error().message;
   EXPECT_EQ(streamed, outcome->text);
   EXPECT_NE(outcome->text.find("Paris"), std::string::npos) << outcome->text;

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 
+#include "engine/model_fetch.h"
 #include "engine/pip_download.h"
 #include "tests/support/scoped_environment.h"
 #include "tests/support/temporary_folder.h"
@@ -67,6 +68,23 @@ TEST(ModelCatalogTest, TheFolderFollowsTheEnvironment) {
   EXPECT_EQ(ModelFolder(), "/big/models");
   const ScopedEnvironment cache_empty("QEVICT_CACHE", "");
   EXPECT_EQ(ModelFolder(), "/xdg/qevict/models") << "an empty variable is no folder";
+}
+
+TEST(ModelCatalogTest, WithoutAHomeNoFolderIsMadeUp) {
+  const ScopedEnvironment home("HOME", std::nullopt), xdg("XDG_CACHE_HOME", std::nullopt),
+      cache("QEVICT_CACHE", std::nullopt);
+  EXPECT_EQ(ModelFolder(), "");
+  EXPECT_EQ(CatalogPath(Catalog()[0]), "");
+  EXPECT_FALSE(IsPresent(Catalog()[0]));
+  const auto resolved = ResolveModel("smollm2");
+  const auto fetched = FetchModel(Catalog()[0], FetchMode::kUnlessPresent, {});
+  const Status removed = RemoveModel(Catalog()[0]);
+  ASSERT_TRUE(!resolved && !fetched && !removed);
+  for (const Error& error : {resolved.error(), fetched.error(), removed.error()}) {
+    EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.message, HasSubstr("set QEVICT_CACHE"));
+  }
+  EXPECT_EQ(ResolveModel("/").value(), "/") << "a path needs no folder";
 }
 
 TEST(ModelCatalogTest, ANameResolvesToItsFileOnceThatIsThere) {

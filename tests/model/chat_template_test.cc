@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "support/read_model.h"
 #include "support/real_model.h"
 #include "support/tiny_model.h"
 
@@ -54,7 +55,7 @@ struct TinyChat {
           };
           return config;
         }()),
-        tokenizer(Tokenizer::Load(file.path()).value()),
+        tokenizer(LoadTokenizer(file.path()).value()),
         chat(ChatTemplate::Load(*tokenizer)) {}
   TinyModelFile file;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -97,7 +98,7 @@ class RealChatTest : public ::testing::TestWithParam<const char*> {
   void SetUp() override {
     const std::string path = RealModel(GetParam());
     QEVICT_NEED_MODEL(path);
-    tokenizer_ = Tokenizer::Load(path).value();
+    tokenizer_ = LoadTokenizer(path).value();
     chat_.emplace(ChatTemplate::Load(*tokenizer_).value());
   }
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -225,6 +226,20 @@ TEST(ChatTemplateTest, WhatTheTemplateRefusesIsSaidInItsWords) {
   EXPECT_EQ(tokens.error().code, ErrorCode::kInvalidArgument);
   EXPECT_THAT(tokens.error().message, HasSubstr("Conversation roles must alternate"));
   EXPECT_EQ(tokens.error().message.find('\n'), std::string::npos) << tokens.error().message;
+}
+
+TEST(ChatTemplateTest, ATemplateThatRendersNothingIsABadFile) {
+  for (const char* source : {"{# nothing #}", "{{ messages[0].content }}"}) {
+    const TinyChat tiny(source);
+    ASSERT_TRUE(tiny.chat) << tiny.chat.error().message;
+    const auto tokens = tiny.chat->Encode(Messages{{"user", ""}});
+    ASSERT_FALSE(tokens) << source;
+    EXPECT_EQ(tokens.error().code, ErrorCode::kBadFile);
+    EXPECT_THAT(tokens.error().message, HasSubstr("--raw"));
+  }
+  // A vocabulary with a beginning-of-sequence token always has something to begin with.
+  const TinyChat with_bos("{# nothing #}", TinyTokenizer::kSentencePiece);
+  EXPECT_EQ(EncodeOrDie(*with_bos.chat, {{"user", "Hi"}}).size(), 1u);
 }
 
 TEST(ChatTemplateTest, ATemplateThatDoesNotParseIsABadFile) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "model/tokenizer.h"
+#include "support/read_model.h"
 #include "support/tiny_model.h"
 
 namespace qevict::test {
@@ -11,7 +12,7 @@ namespace {
 class ControlTokensTest : public ::testing::Test {
  protected:
   const TinyModelFile file_{TinyModelConfig{}};  // <|endoftext|>, <|im_start|>, <|im_end|>
-  const std::unique_ptr<Tokenizer> tokenizer_ = Tokenizer::Load(file_.path()).value();
+  const std::unique_ptr<Tokenizer> tokenizer_ = LoadTokenizer(file_.path()).value();
   const ControlTokens control_tokens_{tokenizer_->vocab()};
 };
 

@@ -46,7 +46,8 @@ TEST(HyperparametersTest, ALlamaFileGivesItsShape) {
   EXPECT_EQ(h->activation, Activation::kSilu);
   EXPECT_FLOAT_EQ(h->attention_scale, 1.0f / std::sqrt(80.0f));
   EXPECT_EQ(h->rope_scaling.kind, RopeScaling::Kind::kNone);
-  EXPECT_EQ(h->kv_bytes_per_token(), 3u * 2 * 80 * 4);
+  EXPECT_EQ(h->kv_shape().layers, 3u);
+  EXPECT_EQ(h->kv_shape().layer_token_bytes(), 2u * 80 * 4);
 }
 
 TEST(HyperparametersTest, AbsentKeysTakeLibllamasDefaults) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "support/random.h"
+#include "support/read_model.h"
 #include "support/tiny_model.h"
 
 namespace qevict::test {
@@ -20,7 +21,7 @@ class SamplerTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     file_ = new TinyModelFile(TinyModelConfig{});
-    tokenizer_ = Tokenizer::Load(file_->path()).value().release();
+    tokenizer_ = LoadTokenizer(file_->path()).value().release();
   }
   static void TearDownTestSuite() {
     delete tokenizer_;

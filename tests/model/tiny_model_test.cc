@@ -12,6 +12,7 @@
 
 #include "model/gguf_file.h"
 #include "model/hyperparameters.h"
+#include "model/validate_tensors.h"
 #include "model/validate_tokenizer.h"
 #include "support/llama_reference.h"
 
@@ -74,7 +75,8 @@ TEST_P(TinyFamiliesTest, AreAcceptedByLibllamaAndGiveSpreadLogits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(HeadDims, TinyFamiliesTest, ::testing::Values(64, 80, 96, 128, 256));
+INSTANTIATE_TEST_SUITE_P(HeadDims, TinyFamiliesTest, ::testing::Values(64, 80, 96, 128, 256),
+                         ::testing::PrintToStringParamName());
 
 class TinyTypesTest : public ::testing::TestWithParam<ggml_type> {};
 

@@ -3,12 +3,11 @@
 #include <gguf.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "core/utf8.h"
 #include "support/random.h"
+#include "support/read_model.h"
 #include "support/real_model.h"
 #include "support/tiny_model.h"
 
@@ -16,7 +15,7 @@ namespace qevict::test {
 namespace {
 
 std::unique_ptr<Tokenizer> LoadOrDie(const std::string& path) {
-  auto tokenizer = Tokenizer::Load(path);
+  auto tokenizer = LoadTokenizer(path);
   EXPECT_TRUE(tokenizer) << tokenizer.error().message;
   return tokenizer ? std::move(*tokenizer) : nullptr;
 }
@@ -172,32 +171,13 @@ TEST(TokenizerTest, ARunThatWouldOverflowTheStackOfStdRegexIsTokenized) {
   }
 }
 
-TEST(TokenizerTest, AFileThatCannotBeLoadedIsRefusedInOneSentence) {
-  const auto folder = std::filesystem::path(::testing::TempDir()) / "qevict_tokenizer_test";
-  std::filesystem::create_directories(folder);
-  const auto missing = Tokenizer::Load((folder / "none.gguf").string());
-  ASSERT_FALSE(missing);
-  EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
-
-  const auto is_folder = Tokenizer::Load(folder.string());
-  ASSERT_FALSE(is_folder);
-  EXPECT_EQ(is_folder.error().code, ErrorCode::kBadFile);
-
-  std::ofstream(folder / "text.gguf") << "this is not a model";
-  const auto text = Tokenizer::Load((folder / "text.gguf").string());
-  ASSERT_FALSE(text);
-  EXPECT_EQ(text.error().code, ErrorCode::kBadFile);
-  EXPECT_EQ(text.error().message.find('\n'), std::string::npos);
-  std::filesystem::remove_all(folder);
-}
-
 TEST(TokenizerTest, AModelWithoutVocabularyIsUnsupported) {
   TinyModelConfig config;
   config.edit_metadata = [](gguf_context* metadata) {
     gguf_set_val_str(metadata, "tokenizer.ggml.model", "none");
   };
   const TinyModelFile file(config);
-  const auto tokenizer = Tokenizer::Load(file.path());
+  const auto tokenizer = LoadTokenizer(file.path());
   ASSERT_FALSE(tokenizer);
   EXPECT_EQ(tokenizer.error().code, ErrorCode::kUnsupported) << tokenizer.error().message;
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "model/hyperparameters.h"
+#include "model/validate_tensors.h"
 #include "model/validate_tokenizer.h"
 #include "support/tiny_model.h"
 

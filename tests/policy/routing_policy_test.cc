@@ -58,7 +58,7 @@ TEST(ScorePolicyTest, TheResultIsThatOfASortAndDoesNotDependOnTheOrderOfEntries)
     for (uint32_t i = 0; i < entries.size(); ++i) {
       entries[i] = {WindowId(i), Tier(random.Below(2)), float(random.Below(6))};
     }
-    const TierCapacity capacity{random.Below(12), random.Below(30)};
+    const TierCapacity capacity{uint32_t(random.Below(12)), uint32_t(random.Below(30))};
     std::vector<LedgerEntry> sorted = entries;
     std::ranges::sort(sorted, [](const LedgerEntry& a, const LedgerEntry& b) {
       return a.score != b.score ? a.score > b.score : a.window > b.window;

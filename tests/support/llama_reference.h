@@ -31,16 +31,16 @@ struct ReferenceOptions {
 class LlamaReference {
  public:
   // Error kBadFile with libllama's own reason.
-  static Result<std::unique_ptr<LlamaReference>> Load(const std::string& path,
-                                                      const ReferenceOptions& options = {});
+  [[nodiscard]] static Result<std::unique_ptr<LlamaReference>> Load(
+      const std::string& path, const ReferenceOptions& options = {});
   LlamaReference(const LlamaReference&) = delete;
   LlamaReference& operator=(const LlamaReference&) = delete;
   ~LlamaReference();
 
   // Appends tokens; the result is [rows, vocab], row-major. Error kInternal: libllama failed (the
   // context is full, for one).
-  Result<std::vector<float>> Decode(std::span<const Token> tokens,
-                                    ReferenceRows rows = ReferenceRows::kLast);
+  [[nodiscard]] Result<std::vector<float>> Decode(std::span<const Token> tokens,
+                                                  ReferenceRows rows = ReferenceRows::kLast);
   void Clear();  // forgets all tokens
   uint32_t size_tokens() const { return size_tokens_; }
   size_t vocab_size() const { return vocab_size_; }

@@ -15,10 +15,9 @@ enum class ParityBound {
   // Every row's cosine is at least kMinCosine: for weights of 16 bits and more.
   kCosine,
   // The same, or the row is no further from libllama's than a few times what libllama's rows are
-  // from each other when only its
-  // attention changes (flash attention, f32 keys and values): for quantized weights, where ggml
-  // rounds activations to 8 bits
-  // and a sum in another order moves roundings by whole steps.
+  // from each other when only its attention changes (flash attention, f32 keys and values): for
+  // quantized weights, where ggml rounds activations to 8 bits and a sum in another order moves
+  // roundings by whole steps.
   kOwnSpread,
 };
 
@@ -38,14 +37,14 @@ struct ParityPaths {
 class ParityPair {
  public:
   // Errors of either side.
-  static Result<ParityPair> Load(const ParityPaths& paths, uint32_t context_tokens,
-                                 ParityBound bound);
+  [[nodiscard]] static Result<ParityPair> Load(const ParityPaths& paths, uint32_t context_tokens,
+                                               ParityBound bound);
 
   // The prompt in both, then `decode_steps` greedy tokens of the reference, fed to both. A row
   // agrees when it is within the bound and the best tokens are equal. They may differ at a tie: the
   // reference's own two candidates lie closer than kTieNoise times the root mean square difference
   // of the two rows. Ties are printed.
-  Result<ParityResult> Compare(std::span<const Token> prompt, uint32_t decode_steps);
+  [[nodiscard]] Result<ParityResult> Compare(std::span<const Token> prompt, uint32_t decode_steps);
 
   Engine& engine() { return *engine_; }
   LlamaReference& reference() { return *references_[0]; }
@@ -61,8 +60,8 @@ class ParityPair {
  private:
   ParityPair() = default;
   std::unique_ptr<Engine> engine_;
-  std::vector<std::unique_ptr<LlamaReference>>
-      references_;  // [0] is the one compared with, the others are its variants
+  // [0] is the one compared with, the others are its variants.
+  std::vector<std::unique_ptr<LlamaReference>> references_;
   uint32_t context_tokens_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "model/gguf_file.h"
 #include "model/hyperparameters.h"
 #include "model/tokenizer.h"
+#include "model/validate_tensors.h"
 
 namespace qevict::test {
 
@@ -15,7 +16,7 @@ Status ReadModel(const std::string& path) {
   QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(path));
   QEVICT_ASSIGN_OR_RETURN(const Hyperparameters shape, ReadHyperparameters(*file));
   QEVICT_RETURN_IF_ERROR(ValidateTensors(*file, shape));
-  QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(path));
+  QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(*file));
   QEVICT_CHECK_EQ(tokenizer->vocab_size(), shape.vocab);
   QEVICT_ASSIGN_OR_RETURN(
       const std::vector<Token> tokens,
@@ -26,6 +27,11 @@ Status ReadModel(const std::string& path) {
   }
   tokenizer->Decode(tokens);
   return {};
+}
+
+Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path) {
+  QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(path));
+  return Tokenizer::Load(*file);
 }
 
 ScratchFile::ScratchFile() : descriptor_(memfd_create("qevict-scratch.gguf", MFD_CLOEXEC)) {

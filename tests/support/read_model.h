@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
+#include "model/tokenizer.h"
 #include "qevict/status.h"
 
 namespace qevict::test {
@@ -12,6 +14,9 @@ namespace qevict::test {
 // Open, hyper-parameters, tensors and vocabulary, and then a text through the tokenizer: what
 // loading a model does, without its weights. Must not crash whatever the file holds.
 Status ReadModel(const std::string& path);
+
+// The vocabulary of the file at `path`. Errors: those of GgufFile::Open and Tokenizer::Load.
+[[nodiscard]] Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path);
 
 // A file that is overwritten again and again. Kept in memory where the system can, so that
 // thousands of rounds are cheap.

@@ -20,10 +20,8 @@ namespace qevict::test {
 enum class TinyRope { kPlain, kFrequencyFactors, kLinear, kYarn };
 enum class TinyTokenizer { kByteBpe, kSentencePiece };
 enum class TinyOutput { kOwn, kTied };
-enum class TinyBias {
-  kOfFamily,
-  kEverywhere
-};  // everywhere: all biases that the llama family may have
+// Everywhere: all biases that the llama family may have.
+enum class TinyBias { kOfFamily, kEverywhere };
 
 struct TinyTensor {
   std::string name;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "bench/e2e/comparison.h"
@@ -58,10 +59,36 @@ TEST(BenchCommandTest, ComparesTwoEnginesThatAgree) {
               json.at("kv_bytes").at(engine).get<uint64_t>())
         << engine;
     EXPECT_FALSE(json.at("settings").at(engine).get<std::string>().empty()) << engine;
-    EXPECT_LT(json.at("idle_cpu_share").at(engine).get<double>(), 0.5) << engine;
   }
   for (const char* key : {"model", "cpu", "commit", "isa"})
     EXPECT_FALSE(json.at(key).get<std::string>().empty()) << key;
+}
+
+TEST(BenchCommandTest, TheCpuTimeOfTheWaitingEngineIsMeasuredInTurnsThatLast) {
+  const TinyModelFile file(TinyModelConfig{.context = 16384});
+  const auto shares = [&](const char* tokens) {
+    const ProgramRun run =
+        RunQevict({"bench", "-m", file.path(), "--against", "llama.cpp", "--context", "0",
+                   "--decode", tokens, "--repeat", "1", "--threads", "1", "--json"});
+    EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+    return run.json().at("idle_cpu_share");
+  };
+  const Json measured = shares("4000");
+  for (const char* engine : {"ours", "peer"}) {
+    ASSERT_TRUE(measured.at(engine).is_number()) << engine << " for " << measured;
+    EXPECT_LT(measured.at(engine).get<double>(), 0.5) << engine;
+  }
+  EXPECT_TRUE(shares("1").at("ours").is_null()) << "a turn too short to count ticks in";
+}
+
+TEST(BenchCommandTest, ALogOfAWorkerHasNoNameInAFolder) {
+  const test::TemporaryFolder folder;
+  const ProgramRun run = test::RunShell(
+      "TMPDIR=" + folder.path().string() + " \"$QEVICT\" bench -m " + Model().path() +
+      " --context 900 --decode 100 --repeat 1000 --threads 1 & pid=$!; sleep 1; kill -9 $pid; "
+      "wait $pid");
+  EXPECT_EQ(run.exit_code, 137);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(BenchCommandTest, AloneItLeavesThePeerNull) {

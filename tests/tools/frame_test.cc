@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/cpu_count.h"
 #include "tests/tools/program.h"
 #include "tools/qevict/exit_status.h"
 
@@ -122,6 +123,43 @@ TEST(FrameTest, OutputThatCannotBeWrittenIsAnError) {
   const ProgramRun run = RunShell("\"$QEVICT\" models > /dev/full");
   EXPECT_EQ(run.exit_code, 6);
   EXPECT_THAT(run.err, StartsWith("error: standard output cannot be written"));
+}
+
+TEST(FrameTest, LongOutputThatCannotBeWrittenIsAnErrorToo) {
+  ASSERT_GT(RunQevict({"completion", "zsh"}).out.size(), 4096u) << "more than a stream's buffer";
+  const ProgramRun run = RunShell("\"$QEVICT\" completion zsh > /dev/full");
+  EXPECT_EQ(run.exit_code, 6);
+  EXPECT_THAT(run.err, StartsWith("error: standard output cannot be written"));
+}
+
+TEST(FrameTest, AStandardErrorThatTakesNothingChangesNothingElse) {
+  const std::string models = RunQevict({"models"}).out;
+  for (const std::string redirection : {" 2>/dev/full", " 2>&-"}) {
+    EXPECT_EQ(RunShell("\"$QEVICT\"" + redirection).exit_code, 2) << redirection;
+    EXPECT_EQ(RunShell("\"$QEVICT\" modles" + redirection).exit_code, 2) << redirection;
+    EXPECT_EQ(RunShell("\"$QEVICT\" models > /dev/full" + redirection).exit_code, 6) << redirection;
+    const ProgramRun run = RunShell("\"$QEVICT\" models" + redirection);
+    EXPECT_EQ(run.exit_code, 0) << redirection;
+    EXPECT_EQ(run.out, models) << redirection;
+  }
+}
+
+TEST(FrameTest, AClosedStandardOutputIsAnError) {
+  const ProgramRun run = RunShell("\"$QEVICT\" models >&-");
+  EXPECT_EQ(run.exit_code, 6);
+  EXPECT_THAT(run.err, StartsWith("error: standard output cannot be written"));
+}
+
+TEST(FrameTest, MoreThreadsThanTheEngineTakesAreRefusedByEveryCommand) {
+  const std::string most = std::to_string(kMostThreads), more = std::to_string(kMostThreads + 1);
+  const std::vector<std::string> bench = {"bench", "-m", "no-such-file.gguf"},
+                                 run = {"run", "-m", "no-such-file.gguf", "-p", "x"};
+  for (const auto& command : {bench, run}) {
+    EXPECT_EQ(RunQevict(With(command, "--threads=" + most)).exit_code, 3) << command[0];
+    const ProgramRun refused = RunQevict(With(command, "--threads=" + more));
+    EXPECT_EQ(refused.exit_code, 2) << command[0];
+    EXPECT_THAT(refused.err, HasSubstr("--threads")) << command[0];
+  }
 }
 
 TEST(VersionTest, SaysWhatTheBuildContains) {

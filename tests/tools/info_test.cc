@@ -1,3 +1,4 @@
+#include <gguf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +59,7 @@ TEST(InfoTest, DescribesAModelThatRuns) {
   EXPECT_THAT(text.out, HasSubstr("1.5 KiB per token"));
 }
 
-TEST(InfoTest, SlidingWindowLayersKeepTheirWindowAlone) {
+TEST(InfoTest, SlidingWindowLayersKeepTheirWindowAndOneStepOfThePrompt) {
   const TinyModelConfig config = {
       .family = Family::kGemma3, .layers = 6, .kv_heads = 1, .head_dim = 64, .swa_window = 32};
   const TinyModelFile file(config);
@@ -67,11 +68,34 @@ TEST(InfoTest, SlidingWindowLayersKeepTheirWindowAlone) {
   ASSERT_GT(swa_layers, 0u);
   ASSERT_LT(swa_layers, 6u);
   EXPECT_EQ(json.at("kv").at("bytes_per_token"), (6 - swa_layers) * layer_bytes);
-  EXPECT_EQ(json.at("kv").at("swa_bytes"), swa_layers * 32 * layer_bytes);
+  EXPECT_EQ(json.at("kv").at("swa_bytes"), swa_layers * (32 + 512) * layer_bytes);
   const auto context = json.at("kv").at("contexts").back();
-  EXPECT_EQ(context.at("bytes"),
-            (6 - swa_layers) * layer_bytes * context.at("tokens").get<uint64_t>() +
-                swa_layers * 32 * layer_bytes);
+  const uint64_t tokens = context.at("tokens"), bytes = context.at("bytes");
+  EXPECT_EQ(bytes, (6 - swa_layers) * layer_bytes * tokens + swa_layers * (32 + 512) * layer_bytes);
+
+  // What a run takes, which is whole pages.
+  const auto run = RunQevict({"run", "-m", file.path(), "-p", "x", "-n", "1", "--ctx",
+                              std::to_string(tokens), "--json"})
+                       .json();
+  EXPECT_GE(run.at("kv").at("limit_bytes"), bytes);
+  EXPECT_LT(run.at("kv").at("limit_bytes"), bytes + 65536);
+}
+
+TEST(InfoTest, WhatAFileSaysCannotSpeakToTheTerminal) {
+  TinyModelConfig config;
+  config.edit_metadata = [](gguf_context* metadata) {
+    gguf_set_val_str(metadata, "general.name", "a\x1b[2Jb\nsupported      no");
+    gguf_set_val_str(metadata, "general.license", "c\x1b]0;title\x07");
+  };
+  const TinyModelFile file(config);
+  const ProgramRun text = RunQevict({"info", file.path()});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("name           a?[2Jb?supported      no\n"));
+  EXPECT_THAT(text.out, HasSubstr("licence        c?]0;title?\n"));
+  EXPECT_EQ(text.out.find('\x1b'), std::string::npos);
+  // JSON escapes them and keeps the text.
+  EXPECT_EQ(RunQevict({"info", file.path(), "--json"}).json().at("name"),
+            "a\x1b[2Jb\nsupported      no");
 }
 
 // A copy of a llama model that says it is of another architecture.

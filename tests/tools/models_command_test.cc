@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "engine/model_catalog.h"
 #include "tests/engine/fake_pip.h"
@@ -71,6 +72,36 @@ TEST_F(ModelsCommandTest, AFailedFetchIsOneSentenceAndExitsWithSix) {
   EXPECT_EQ(run.json().at("error").at("code"), "io");
   EXPECT_THAT(run.json().at("error").at("message").get<std::string>(),
               HasSubstr("there is no network"));
+}
+
+TEST_F(ModelsCommandTest, AStandardErrorThatTakesNothingDoesNotEndAFetch) {
+  pip_.SetBehaviour("echo 'WARNING: Retrying: NewConnectionError' >&2; exit 1");
+  for (const char* redirection : {"2>/dev/full", "2>&-"}) {
+    const ProgramRun run =
+        RunShell("\"$QEVICT\" models fetch smollm2 --json " + std::string(redirection));
+    EXPECT_EQ(run.exit_code, 6) << redirection;
+    EXPECT_EQ(run.json().at("error").at("code"), "io") << redirection;
+  }
+}
+
+// Else the model's file could be opened as one of them, and messages would go into it.
+TEST_F(ModelsCommandTest, NoFileGetsTheNumberOfAClosedStandardStream) {
+  pip_.SetBehaviour(
+      "readlink /proc/$PPID/fd/0 /proc/$PPID/fd/1 /proc/$PPID/fd/2 > \"$here/open\"; "
+      "exit 1");
+  EXPECT_EQ(RunShell("\"$QEVICT\" models fetch smollm2 <&- >&- 2>&-").exit_code, 6);
+  std::ifstream file(pip_.folder() / "open");
+  const std::string streams(std::istreambuf_iterator<char>(file), {});
+  EXPECT_EQ(streams, "/dev/null\n/dev/null\n/dev/null\n");
+}
+
+TEST_F(ModelsCommandTest, WithoutAHomeTheFolderIsAskedFor) {
+  for (const char* command : {"", "fetch smollm2", "path smollm2", "remove smollm2"}) {
+    const ProgramRun run = RunShell(
+        "env -u HOME -u XDG_CACHE_HOME -u QEVICT_CACHE \"$QEVICT\" models " + std::string(command));
+    EXPECT_EQ(run.exit_code, 2) << command;
+    EXPECT_THAT(run.err, HasSubstr("set QEVICT_CACHE")) << command;
+  }
 }
 
 TEST_F(ModelsCommandTest, ControlCEndsAFetchCleanly) {

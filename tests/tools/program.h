@@ -11,9 +11,8 @@ namespace qevict::test {
 struct ProgramRun {
   int exit_code = 0;
   std::string out, err;
-  nlohmann::json json() const {
-    return nlohmann::json::parse(out);
-  }  // throws, and so fails the test, when it is none
+  // Throws, and so fails the test, when it is none.
+  nlohmann::json json() const { return nlohmann::json::parse(out); }
 };
 
 // Arguments are passed as they are, without a shell.

@@ -1,3 +1,4 @@
+#include <gguf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -176,7 +177,10 @@ TEST_F(RunCommandTest, BadInputIsRefusedInOneSentence) {
   ExpectRefused({"-f", folder_.path()}, 6, "folder");
   ExpectRefused({"-p", "a", "--grammar-file", missing}, 3, "missing");
   ExpectRefused({"-p", "a", "--grammar-file", empty}, 2, "--grammar-file");
+  ExpectRefused({"-p", "a", "--grammar-file", ""}, 2, "--grammar-file is empty");
   ExpectRefused({"-p", "a", "--grammar-file", bad}, 2, "UTF-8");
+  ExpectRefused({"-p", "a", "--json-schema", ""}, 2, "--json-schema is empty");
+  ExpectRefused({"-p", "a", "--json-schema", "@" + empty}, 2, "the file of --json-schema is empty");
   ExpectRefused({"-p", "a", "--json-schema", "{"}, 2, "--json-schema");
   ExpectRefused({"-p", "a", "--stop", ""}, 2, "--stop");
   ExpectRefused({"-p", "a", "--raw", "--system", "b"}, 2, "--system");
@@ -225,6 +229,28 @@ TEST_F(RunCommandTest, OutputThatCannotBeWrittenIsAnError) {
   }
 }
 
+TEST_F(RunCommandTest, AStandardErrorThatTakesNothingChangesNothingElse) {
+  const std::string expected = Answer({"-p", "the end", "-n", "16"});
+  for (const std::string redirection : {" 2>/dev/full", " 2>&-"}) {
+    const ProgramRun run = Shell("$RUN -p 'the end' -n 16" + redirection);
+    EXPECT_EQ(run.exit_code, 0) << redirection;
+    EXPECT_EQ(run.out, expected) << redirection;
+  }
+}
+
+TEST_F(RunCommandTest, AModelWhoseTemplateMakesNothingOfAMessageIsRefused) {
+  TinyModelConfig config = Config();
+  config.edit_metadata = [](gguf_context* metadata) {
+    gguf_set_val_str(metadata, "tokenizer.chat_template", "{# nothing #}");
+  };
+  const TinyModelFile silent(config);
+  const ProgramRun once = RunQevict({"run", "-m", silent.path(), "-p", "Hi"});
+  EXPECT_EQ(once.exit_code, 3) << once.err;
+  EXPECT_THAT(once.err, HasSubstr("--raw"));
+  const ProgramRun chat = RunShell("echo Hi | \"$QEVICT\" run -i -m " + silent.path());
+  EXPECT_EQ(chat.exit_code, 3) << chat.err;
+}
+
 TEST_F(RunCommandTest, CtrlCEndsAnAnswerWithWhatWasWritten) {
   const std::string whole = Answer({"-p", "x", "-n", "1000"});
   const ProgramRun run = Shell(
@@ -239,7 +265,8 @@ TEST_F(RunCommandTest, CtrlCEndsAnAnswerWithWhatWasWritten) {
 
 TEST_F(RunCommandTest, CtrlCEndsReadingThePrompt) {
   WriteFile("long", std::string(16'000, 'z'));
-  // One token per step makes the prompt last; the program says when it has begun.
+  // One token per step makes the prompt last: it is being read when the second is over, since
+  // loading takes a fraction of it and reading many.
   const ProgramRun run = Shell(
       "$RUN --raw -f $DIR/long -n 1 --chunk 1 --json > $DIR/out & sleep 1; kill -INT $!; wait $!;"
       "echo $? >&2; cat $DIR/out");

@@ -112,8 +112,13 @@ Result<Answer> AnswerPrompt(Engine& engine, Sequence& sequence, const AnswerRequ
   const TextFn on_text = [output](std::string_view text) {
     if (output != nullptr) output->Write(text);
   };
-  QEVICT_ASSIGN_OR_RETURN(answer.outcome, Generate(engine, sequence, sampler, std::move(logits),
-                                                   *request.generate, on_text, cancel));
+  QEVICT_ASSIGN_OR_RETURN(answer.outcome, Generate({.engine = &engine,
+                                                    .sequence = &sequence,
+                                                    .sampler = &sampler,
+                                                    .logits = std::move(logits),
+                                                    .config = request.generate,
+                                                    .on_text = on_text,
+                                                    .cancel = cancel}));
   return answer;
 }
 

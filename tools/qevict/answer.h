@@ -32,7 +32,8 @@ struct Answer {
 ProgressLine::Style StyleOnTerminalOnly();
 
 // Ctrl-C or a failed output ends the answer with kCancelled and no error.
-Result<Answer> AnswerPrompt(Engine& engine, Sequence& sequence, const AnswerRequest& request,
-                            AnswerOutput* output);  // nullptr: the text is only returned
+[[nodiscard]] Result<Answer> AnswerPrompt(
+    Engine& engine, Sequence& sequence, const AnswerRequest& request,
+    AnswerOutput* output);  // nullptr: the text is only returned
 
 }  // namespace qevict::cli

@@ -39,6 +39,10 @@ Json BytesJson(uint64_t ours, const std::optional<uint64_t>& peer) {
   return {{"ours", ours}, {"peer", peer ? Json(*peer) : Json(nullptr)}};
 }
 
+Json ShareJson(const bench::EngineReport& report) {
+  return report.idle_cpu_share ? Json(*report.idle_cpu_share) : Json(nullptr);
+}
+
 std::string RangeText(const std::vector<double>& values, const char* format) {
   const auto [least, most] = std::ranges::minmax(values);
   return fmt::format("{}-{}", fmt::format(fmt::runtime(format), least),
@@ -88,11 +92,7 @@ Json BenchJson(const BenchSetting& setting, uint32_t context, const Comparison& 
             {"peer", of_peer([](const bench::EngineReport& report) -> Json {
                return report.worker.settings;
              })}}},
-          {"idle_cpu_share",
-           {{"ours", comparison.ours.idle_cpu_share},
-            {"peer", of_peer([](const bench::EngineReport& report) -> Json {
-               return report.idle_cpu_share;
-             })}}},
+          {"idle_cpu_share", {{"ours", ShareJson(comparison.ours)}, {"peer", of_peer(ShareJson)}}},
           {"same_next_token", peer ? Json(comparison.same_next_token) : Json(nullptr)}};
 }
 
@@ -118,7 +118,8 @@ std::string BenchText(const BenchSetting& setting, uint32_t context, const Compa
   text += fmt::format("{}: {}\n", setting.peer, peer->worker.settings);
   if (!comparison.same_next_token)
     text += "note: the two engines predict different tokens after the prompt\n";
-  const double idle = std::max(comparison.ours.idle_cpu_share, peer->idle_cpu_share);
+  const double idle =
+      std::max(comparison.ours.idle_cpu_share.value_or(0.0), peer->idle_cpu_share.value_or(0.0));
   if (idle > kQuietCpuShare) {
     text += fmt::format(
         "warning: the waiting engine used {:.0f} % of a core; is OMP_WAIT_POLICY or GOMP_SPINCOUNT "

@@ -7,6 +7,7 @@
 #include "tools/qevict/chat_turns.h"
 #include "tools/qevict/interrupt.h"
 #include "tools/qevict/line_input.h"
+#include "tools/qevict/print.h"
 #include "tools/qevict/run_report.h"
 #include "tools/qevict/text_source.h"
 #include "tools/qevict/units.h"
@@ -16,8 +17,7 @@ namespace {
 
 constexpr char kHelp[] =
     "/exit or Ctrl-D ends, /clear forgets the conversation, Ctrl-C stops an answer, a line that "
-    "ends "
-    "with \\ continues on the next\n";
+    "ends with \\ continues on the next\n";
 
 class ChatSession {
  public:
@@ -30,13 +30,13 @@ class ChatSession {
         on_terminal_(isatty(STDIN_FILENO) && isatty(STDERR_FILENO)) {}
 
   Result<ExitStatus> Run(const std::string& first_message) {
-    if (on_terminal_ && !options_.quiet) fmt::print(stderr, "{}", kHelp);
+    if (on_terminal_ && !options_.quiet) Print(stderr, "{}", kHelp);
     if (!first_message.empty()) QEVICT_RETURN_IF_ERROR(Turn(first_message));
     while (!Terminated()) {
-      if (on_terminal_) fmt::print(stderr, "> ");
+      if (on_terminal_) Print(stderr, "> ");
       QEVICT_ASSIGN_OR_RETURN(const std::optional<std::string> line, input_.Next());
       if (!line) {
-        if (on_terminal_) fmt::print(stderr, "\n");
+        if (on_terminal_) Print(stderr, "\n");
         break;
       }
       if (*line == "/exit") return ExitStatus::kOk;
@@ -52,7 +52,7 @@ class ChatSession {
       return {};
     }
     if (line == "/help") {
-      fmt::print(stderr, "{}", kHelp);
+      Print(stderr, "{}", kHelp);
       return {};
     }
     if (line.find_first_not_of(" \t\r\n") == line.npos) return {};
@@ -61,7 +61,7 @@ class ChatSession {
                            (turn.error().code == ErrorCode::kContextFull ||
                             turn.error().code == ErrorCode::kInvalidArgument);
     if (!can_go_on) return turn;
-    fmt::print(stderr, "{}\n", turn.error().message);
+    Print(stderr, "{}\n", turn.error().message);
     return {};
   }
 
@@ -86,7 +86,7 @@ class ChatSession {
     output_.Write("\n");
     QEVICT_RETURN_IF_ERROR(output_.status());
     if (on_terminal_ && !options_.quiet) {
-      fmt::print(stderr, "{}", TurnSummary(answer, capacity));
+      Print(stderr, "{}", TurnSummary(answer, capacity));
     }
     turns_.Answered(message, std::move(prompt), answer.outcome);
     ForgetInterrupt();

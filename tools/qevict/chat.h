@@ -14,8 +14,8 @@ namespace qevict::cli {
 
 // `first_message` is answered before the first line is read. The status is kInterrupted after
 // Ctrl-C at the prompt.
-Result<ExitStatus> Chat(Engine& engine, std::unique_ptr<Sequence> sequence,
-                        const ChatTemplate& chat_template, const RunOptions& options,
-                        const std::string& first_message);
+[[nodiscard]] Result<ExitStatus> Chat(Engine& engine, std::unique_ptr<Sequence> sequence,
+                                      const ChatTemplate& chat_template, const RunOptions& options,
+                                      const std::string& first_message);
 
 }  // namespace qevict::cli

@@ -20,7 +20,7 @@ class ChatTurns {
 
   // The tokens of the conversation with this message, up to where the answer begins. On error, and
   // until Answered is called, the message is not part of the conversation.
-  Result<std::vector<Token>> Prompt(const std::string& message) const;
+  [[nodiscard]] Result<std::vector<Token>> Prompt(const std::string& message) const;
   // The message and the answer that the tokens of Prompt got. An answer without text is forgotten
   // with its message.
   void Answered(const std::string& message, std::vector<Token> prompt,

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,6 +17,7 @@
 #include "tools/qevict/command.h"
 #include "tools/qevict/commit.h"
 #include "tools/qevict/interrupt.h"
+#include "tools/qevict/print.h"
 #include "tools/qevict/progress_line.h"
 
 namespace qevict::cli {
@@ -28,31 +31,6 @@ struct BenchOptions {
   uint32_t decode_tokens = 64, threads = 0, repeat = 5, chunk = 0, peer_chunk = 0;
 };
 
-// A folder for the workers' logs that goes away with the run.
-class ScratchFolder {
- public:
-  static Result<ScratchFolder> Create() {
-    std::error_code error;
-    std::string pattern =
-        (std::filesystem::temp_directory_path(error) / "qevict-bench-XXXXXX").string();
-    if (error || mkdtemp(pattern.data()) == nullptr) {
-      return Fail(ErrorCode::kIo, "no folder for temporary files can be made; set TMPDIR");
-    }
-    return ScratchFolder(pattern);
-  }
-  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  ScratchFolder& operator=(ScratchFolder&& other) = delete;
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  explicit ScratchFolder(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
-
 std::string CpuName() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -63,8 +41,8 @@ std::string CpuName() {
 
 // The same for every run: speed does not depend on the text, as long as no engine can guess it.
 std::vector<Token> BuiltInTokens(uint32_t vocab, uint32_t count) {
-  const uint32_t special =
-      vocab > 4096 ? 1024 : 0;  // control tokens come first in most vocabularies
+  // Control tokens come first in most vocabularies.
+  const uint32_t special = vocab > 4096 ? 1024 : 0;
   const uint32_t range = std::min(vocab - special, 32768u);
   std::vector<Token> tokens(count);
   uint32_t state = 1;
@@ -75,13 +53,13 @@ std::vector<Token> BuiltInTokens(uint32_t vocab, uint32_t count) {
   return tokens;
 }
 
-Result<std::vector<Token>> FileTokens(const std::string& text_path, const std::string& model_path) {
+Result<std::vector<Token>> FileTokens(const std::string& text_path, const GgufFile& model) {
   std::ifstream file(text_path, std::ios::binary);
   if (!file)
     return Fail(ErrorCode::kNotFound,
                 fmt::format("'{}' cannot be read; -f takes a text file", text_path));
   const std::string text(std::istreambuf_iterator<char>(file), {});
-  QEVICT_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(model_path));
+  QEVICT_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(model));
   return tokenizer->Encode(text, SpecialText::kPlain, Bos::kModelDefault);
 }
 
@@ -92,7 +70,7 @@ struct BenchRun {
   std::vector<Token> text;  // of -f; empty without
 };
 
-Result<BenchRun> Prepare(const BenchOptions& options, const std::string& scratch_folder) {
+Result<BenchRun> Prepare(const BenchOptions& options) {
   BenchRun run;
   QEVICT_ASSIGN_OR_RETURN(const std::string path, ResolveModel(options.model));
   QEVICT_ASSIGN_OR_RETURN(const auto file, GgufFile::Open(path));
@@ -110,7 +88,6 @@ Result<BenchRun> Prepare(const BenchOptions& options, const std::string& scratch
                  .decode_tokens = options.decode_tokens,
                  .repeat = options.repeat};
   run.config.worker_command = {"/proc/self/exe", kWorkerCommand};
-  run.config.scratch_folder = scratch_folder;
   run.config.model_path = path;
   run.config.peer = options.against;
   run.config.decode_tokens = options.decode_tokens;
@@ -122,7 +99,7 @@ Result<BenchRun> Prepare(const BenchOptions& options, const std::string& scratch
   run.config.decode_end =
       shape.swa_window == 0 ? bench::DecodeEnd::kRewind : bench::DecodeEnd::kStay;
   if (!options.file.empty()) {
-    QEVICT_ASSIGN_OR_RETURN(run.text, FileTokens(options.file, path));
+    QEVICT_ASSIGN_OR_RETURN(run.text, FileTokens(options.file, *file));
   }
   return run;
 }
@@ -154,8 +131,7 @@ Status SetContext(BenchRun& run, uint32_t context) {
 
 Result<ExitStatus> Bench(const BenchOptions& options, OutputFormat format) {
   CatchInterrupts();
-  QEVICT_ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Create());
-  QEVICT_ASSIGN_OR_RETURN(BenchRun run, Prepare(options, scratch.path()));
+  QEVICT_ASSIGN_OR_RETURN(BenchRun run, Prepare(options));
   for (const uint32_t context : options.contexts) QEVICT_RETURN_IF_ERROR(SetContext(run, context));
 
   ProgressLine line(ProgressLine::StyleOfStderr());
@@ -171,7 +147,7 @@ Result<ExitStatus> Bench(const BenchOptions& options, OutputFormat format) {
     if (format == OutputFormat::kJson) {
       results.push_back(BenchJson(run.setting, context, *comparison));
     } else {
-      fmt::print("{}\n", BenchText(run.setting, context, *comparison));
+      Print(stdout, "{}\n", BenchText(run.setting, context, *comparison));
       std::fflush(stdout);  // contexts take minutes: each is shown when it is there
     }
   }
@@ -204,7 +180,7 @@ void AddFlags(CLI::App& command, BenchOptions& options) {
   command
       .add_option("-t,--threads", options.threads,
                   "Threads of each engine; 0: one per physical core")
-      ->check(Within(0, 512))
+      ->check(Within(0, kMostThreads))
       ->type_name("N")
       ->capture_default_str();
   command.add_option("--repeat", options.repeat, "Rounds; a prompt above 8192 tokens is read once")

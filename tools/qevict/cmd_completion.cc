@@ -5,6 +5,7 @@
 #include "tools/qevict/command.h"
 #include "tools/qevict/completion.h"
 #include "tools/qevict/json_output.h"
+#include "tools/qevict/print.h"
 
 namespace qevict::cli {
 namespace {
@@ -28,7 +29,7 @@ void AddCompletionCommand(CommandLine& line) {
                  if (format == OutputFormat::kJson) {
                    PrintJson({{"shell", *shell}, {"script", script}});
                  } else {
-                   fmt::print("{}", script);
+                   Print(stdout, "{}", script);
                  }
                  return ExitStatus::kOk;
                });

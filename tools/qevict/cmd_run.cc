@@ -9,6 +9,7 @@
 #include "tools/qevict/chat.h"
 #include "tools/qevict/command.h"
 #include "tools/qevict/interrupt.h"
+#include "tools/qevict/print.h"
 #include "tools/qevict/progress_line.h"
 #include "tools/qevict/run_options.h"
 #include "tools/qevict/run_report.h"
@@ -64,6 +65,9 @@ Result<Prompt> EncodePrompt(const Engine& engine, const RunOptions& options,
   if (options.raw) {
     QEVICT_ASSIGN_OR_RETURN(
         prompt.tokens, engine.tokenizer().Encode(text, SpecialText::kParse, Bos::kModelDefault));
+    if (prompt.tokens.empty()) {
+      return Fail(ErrorCode::kBadFile, "the model's vocabulary has no token for the prompt");
+    }
     return prompt;
   }
   QEVICT_ASSIGN_OR_RETURN(ChatTemplate chat_template, ChatTemplate::Load(engine.tokenizer()));
@@ -129,7 +133,7 @@ Result<ExitStatus> AnswerOnce(Engine& engine, Sequence& sequence, const Prompt& 
   if (json) output.Write(RunJson(answer, facts));
   if (!options.quiet) {
     output.EndLineOnTerminal();
-    fmt::print(stderr, "{}", RunSummary(answer, facts));
+    Print(stderr, "{}", RunSummary(answer, facts));
   }
   QEVICT_RETURN_IF_ERROR(output.status());
   return Interrupted() ? ExitStatus::kInterrupted : ExitStatus::kOk;
@@ -160,7 +164,7 @@ Result<ExitStatus> Run(RunOptions options, OutputFormat format) {
   if (Interrupted()) return ExitStatus::kInterrupted;
   QEVICT_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, engine->NewSequence(context));
   if (prompt.chat_template && prompt.chat_template->is_default() && !options.quiet) {
-    fmt::print(stderr, "the model has no chat template; ChatML is used (--raw uses none)\n");
+    Print(stderr, "the model has no chat template; ChatML is used (--raw uses none)\n");
   }
   if (options.interactive) {
     return Chat(*engine, std::move(sequence), *prompt.chat_template, options, text);

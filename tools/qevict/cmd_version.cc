@@ -7,6 +7,7 @@
 #include "tools/qevict/command.h"
 #include "tools/qevict/commit.h"
 #include "tools/qevict/json_output.h"
+#include "tools/qevict/print.h"
 
 namespace qevict::cli {
 namespace {
@@ -35,13 +36,13 @@ Result<ExitStatus> PrintVersion(OutputFormat format) {
                {"llama", {{"version", facts.llama_version}}}});
     return ExitStatus::kOk;
   }
-  fmt::print("qevict {} ({})\n", Version(), BuildCommit());
-  fmt::print("compiler   {}\n", kCompiler);
-  fmt::print("isa        {} (this CPU has: {})\n", IsaName(isa), fmt::join(available, ", "));
-  fmt::print("ggml       {} ({}), built for {}\n", facts.ggml_version, facts.ggml_commit,
-             facts.ggml_cpu == "native" ? "this machine" : "any CPU, level chosen at run time");
-  fmt::print("libllama   {}\n", facts.llama_version);
-  fmt::print("features   {}\n", facts.cpu_features);
+  Print(stdout, "qevict {} ({})\n", Version(), BuildCommit());
+  Print(stdout, "compiler   {}\n", kCompiler);
+  Print(stdout, "isa        {} (this CPU has: {})\n", IsaName(isa), fmt::join(available, ", "));
+  Print(stdout, "ggml       {} ({}), built for {}\n", facts.ggml_version, facts.ggml_commit,
+        facts.ggml_cpu == "native" ? "this machine" : "any CPU, level chosen at run time");
+  Print(stdout, "libllama   {}\n", facts.llama_version);
+  Print(stdout, "features   {}\n", facts.cpu_features);
   return ExitStatus::kOk;
 }
 

@@ -9,15 +9,17 @@
 
 #include "tools/qevict/json_output.h"
 #include "tools/qevict/nearest_name.h"
+#include "tools/qevict/print.h"
 
 namespace qevict::cli {
 namespace {
 
-bool AsksForJson(int argc, const char* const* argv) {
+OutputFormat AskedFormat(int argc, const char* const* argv) {
   const auto is_end = [](std::string_view argument) { return argument == "--"; };
   const std::vector<std::string_view> arguments(argv + 1, argv + argc);
   const auto end = std::ranges::find_if(arguments, is_end);
-  return std::find(arguments.begin(), end, "--json") != end;
+  return std::find(arguments.begin(), end, "--json") == end ? OutputFormat::kText
+                                                            : OutputFormat::kJson;
 }
 
 // The command that the user named last: `fetch` in `qevict models fetch`.
@@ -68,11 +70,11 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-ExitStatus Report(const Error& error, bool json) {
-  if (json) {
+ExitStatus Report(const Error& error, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
     PrintJson({{"error", {{"code", ErrorCodeName(error.code)}, {"message", error.message}}}});
   } else {
-    fmt::print(stderr, "error: {}\n", OneLine(error.message));
+    Print(stderr, "error: {}\n", OneLine(error.message));
   }
   return ExitStatusOf(error.code);
 }
@@ -98,12 +100,10 @@ CLI::App* CommandLine::Add(CLI::App& parent, const CommandSpec& spec, CommandBod
 
 int CommandLine::Run(int argc, const char* const* argv) {
   const Result<ExitStatus> outcome = ParseAndRun(argc, argv);
-  const bool json = AsksForJson(argc, argv);
-  ExitStatus status = outcome ? *outcome : Report(outcome.error(), json);
+  ExitStatus status = outcome ? *outcome : Report(outcome.error(), AskedFormat(argc, argv));
   // A full disk or closed pipe behind stdout shows only when the buffer is written out.
   if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
-    fmt::print(stderr,
-               "error: standard output cannot be written; check the disk or pipe behind it\n");
+    Print(stderr, "error: standard output cannot be written; check the disk or pipe behind it\n");
     if (status == ExitStatus::kOk) status = ExitStatus::kIo;
   }
   return int(status);
@@ -114,8 +114,8 @@ Result<ExitStatus> CommandLine::ParseAndRun(int argc, const char* const* argv) {
     app_.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     const CLI::App& chosen = *Chosen(app_);
-    fmt::print("{}",
-               chosen.help(chosen.get_parent() == nullptr ? "" : FullName(*chosen.get_parent())));
+    Print(stdout, "{}",
+          chosen.help(chosen.get_parent() == nullptr ? "" : FullName(*chosen.get_parent())));
     return ExitStatus::kOk;
   } catch (const CLI::ParseError& error) {
     return tl::unexpected(UsageError(error));
@@ -123,7 +123,7 @@ Result<ExitStatus> CommandLine::ParseAndRun(int argc, const char* const* argv) {
   const CLI::App* chosen = version_ ? app_.get_subcommand("version") : Chosen(app_);
   const auto entry = std::ranges::find(entries_, chosen, &Entry::app);
   if (entry == entries_.end()) {
-    fmt::print(stderr, "{}", app_.help());
+    Print(stderr, "{}", app_.help());
     return Fail(ErrorCode::kInvalidArgument, "a command is missing; name one of those above");
   }
   return entry->body(entry->json ? OutputFormat::kJson : OutputFormat::kText);

@@ -13,10 +13,8 @@
 
 namespace qevict::cli {
 
-enum class OutputFormat {
-  kText,
-  kJson
-};  // kJson: --json was given; stdout receives exactly one JSON object
+// kJson: --json was given; stdout receives exactly one JSON object.
+enum class OutputFormat { kText, kJson };
 
 // Runs after all flags were parsed. An error is printed by the frame (as text or JSON) and decides
 // the exit code; a command that has already printed its whole result and still must not exit with 0
@@ -53,7 +51,7 @@ class CommandLine {
     CommandBody body;
     bool json = false;
   };
-  Result<ExitStatus> ParseAndRun(int argc, const char* const* argv);
+  [[nodiscard]] Result<ExitStatus> ParseAndRun(int argc, const char* const* argv);
   Error UsageError(const CLI::ParseError& error) const;
 
   CLI::App app_;

@@ -5,7 +5,7 @@
 
 namespace qevict::cli {
 
-std::string_view
-BuildCommit();  // "0123abcd4567", with "-dirty" for local changes; "unknown" without git
+// "0123abcd4567", with "-dirty" for local changes; "unknown" without git.
+std::string_view BuildCommit();
 
 }  // namespace qevict::cli

@@ -1,5 +1,8 @@
 #include "tools/qevict/completion.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <sstream>
 
 #include "engine/model_catalog.h"
@@ -63,6 +66,26 @@ const CompletionCommand* CompletionTree::Add(const CLI::App& app, const std::str
       command.children.push_back(Add(*child, path + "/" + child->get_name()));
   }
   return &command;
+}
+
+CompletionCases GatherCases(const CompletionTree& tree,
+                            std::string (*complete)(const CompletionValue& value),
+                            std::string (*command_branch)(const CompletionCommand& command)) {
+  CompletionCases cases;
+  std::vector<std::string> paths;
+  for (const CompletionCommand& command : tree.commands()) {
+    if (!command.path.empty()) paths.push_back(command.path);
+    for (const CompletionFlag& flag : command.flags) {
+      if (flag.value.kind == ValueKind::kNone) continue;
+      std::vector<std::string> patterns;
+      for (const std::string& name : flag.names) patterns.push_back(command.path + ":" + name);
+      cases.values +=
+          fmt::format("    ({}) {}; return ;;\n", fmt::join(patterns, "|"), complete(flag.value));
+    }
+    cases.commands += command_branch(command);
+  }
+  cases.paths = fmt::format("{}", fmt::join(paths, "|"));
+  return cases;
 }
 
 }  // namespace qevict::cli

@@ -41,6 +41,18 @@ class CompletionTree {
   std::deque<CompletionCommand> commands_;
 };
 
+// What the scripts of bash and zsh, two dialects of one language, are made of. Both know where they
+// are by a command's path, and a flag in it by "path:flag".
+struct CompletionCases {
+  std::string paths;     // "/run|/models|/models/fetch": a pattern that all commands match
+  std::string values;    // a branch of a `case` per flag that takes a value
+  std::string commands;  // a branch per command
+};
+// `complete` says what offers a value, `command_branch` what offers the rest of a command.
+CompletionCases GatherCases(const CompletionTree& tree,
+                            std::string (*complete)(const CompletionValue& value),
+                            std::string (*command_branch)(const CompletionCommand& command));
+
 std::string BashCompletion(const CompletionTree& tree);
 std::string ZshCompletion(const CompletionTree& tree);
 std::string FishCompletion(const CompletionTree& tree);

@@ -16,18 +16,6 @@ std::string Reply(const CompletionValue& value) {
                      TakesFiles(value) ? " files" : "");
 }
 
-// One case per flag that takes a value: what may follow it.
-std::string ValueCases(const CompletionCommand& command) {
-  std::string cases;
-  for (const CompletionFlag& flag : command.flags) {
-    if (flag.value.kind == ValueKind::kNone) continue;
-    std::vector<std::string> patterns;
-    for (const std::string& name : flag.names) patterns.push_back(command.path + ":" + name);
-    cases += fmt::format("    {}) {}; return ;;\n", fmt::join(patterns, "|"), Reply(flag.value));
-  }
-  return cases;
-}
-
 std::string CommandCase(const CompletionCommand& command) {
   std::vector<std::string> flags, children;
   for (const CompletionFlag& flag : command.flags)
@@ -42,13 +30,7 @@ std::string CommandCase(const CompletionCommand& command) {
 }  // namespace
 
 std::string BashCompletion(const CompletionTree& tree) {
-  std::string value_cases, command_cases;
-  std::vector<std::string> paths;
-  for (const CompletionCommand& command : tree.commands()) {
-    if (!command.path.empty()) paths.push_back(command.path);
-    value_cases += ValueCases(command);
-    command_cases += CommandCase(command);
-  }
+  const CompletionCases cases = GatherCases(tree, Reply, CommandCase);
   return fmt::format(R"(# bash completion for qevict: source <(qevict completion bash)
 _qevict_reply() {{
   COMPREPLY=($(compgen -W "$1" -- "$cur"))
@@ -76,7 +58,7 @@ _qevict() {{
 }}
 complete -F _qevict qevict
 )",
-                     fmt::join(paths, "|"), value_cases, command_cases);
+                     cases.paths, cases.values, cases.commands);
 }
 
 }  // namespace qevict::cli

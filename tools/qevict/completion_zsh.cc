@@ -37,18 +37,6 @@ std::string Complete(const CompletionValue& value) {
   return "";
 }
 
-std::string ValueCases(const CompletionCommand& command) {
-  std::string cases;
-  for (const CompletionFlag& flag : command.flags) {
-    if (flag.value.kind == ValueKind::kNone) continue;
-    std::vector<std::string> patterns;
-    for (const std::string& name : flag.names) patterns.push_back(command.path + ":" + name);
-    cases +=
-        fmt::format("    ({}) {}; return ;;\n", fmt::join(patterns, "|"), Complete(flag.value));
-  }
-  return cases;
-}
-
 std::string CommandCase(const CompletionCommand& command) {
   std::string flags, children;
   for (const CompletionFlag& flag : command.flags) {
@@ -70,13 +58,7 @@ std::string CommandCase(const CompletionCommand& command) {
 }  // namespace
 
 std::string ZshCompletion(const CompletionTree& tree) {
-  std::string value_cases, command_cases;
-  std::vector<std::string> paths;
-  for (const CompletionCommand& command : tree.commands()) {
-    if (!command.path.empty()) paths.push_back(command.path);
-    value_cases += ValueCases(command);
-    command_cases += CommandCase(command);
-  }
+  const CompletionCases cases = GatherCases(tree, Complete, CommandCase);
   return fmt::format(R"(#compdef qevict
 # zsh completion for qevict: source <(qevict completion zsh), or save it as _qevict in a folder of $fpath
 _qevict() {{
@@ -96,7 +78,7 @@ _qevict() {{
 }}
 if [[ $funcstack[1] == _qevict ]]; then _qevict "$@"; else compdef _qevict qevict; fi
 )",
-                     fmt::join(paths, "|"), value_cases, command_cases);
+                     cases.paths, cases.values, cases.commands);
 }
 
 }  // namespace qevict::cli

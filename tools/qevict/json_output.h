@@ -1,9 +1,9 @@
 // JSON on stdout, keys in the order in which they were set.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
+
+#include "tools/qevict/print.h"
 
 namespace qevict::cli {
 
@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 // Bytes that are not valid UTF-8 (a damaged model name, a path) become U+FFFD: a reader can always
 // parse the output.
 inline void PrintJson(const Json& json) {
-  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  Print(stdout, "{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace qevict::cli

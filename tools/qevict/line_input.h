@@ -12,10 +12,10 @@ class LineInput {
  public:
   // The next message without its line break; a line that ends with a backslash continues on the
   // next one. nullopt: the input has ended, or a signal came. Error kIo.
-  Result<std::optional<std::string>> Next();
+  [[nodiscard]] Result<std::optional<std::string>> Next();
 
  private:
-  Result<std::optional<std::string>> NextLine();
+  [[nodiscard]] Result<std::optional<std::string>> NextLine();
   std::string buffered_;
   bool ended_ = false;
 };

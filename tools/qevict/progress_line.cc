@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tools/qevict/print.h"
+
 namespace qevict::cli {
 namespace {
 
@@ -40,7 +42,7 @@ void ProgressLine::Update(std::string_view label, double share, std::string_view
     if (style_ == Style::kTerminal) {
       Redraw(label, share, amounts);
     } else {
-      fmt::print(stderr, "{}: {:.0f} % ({})\n", label, share * 100.0, amounts);
+      Print(stderr, "{}: {:.0f} % ({})\n", label, share * 100.0, amounts);
     }
     last_line_ = now;
   }
@@ -58,13 +60,13 @@ void ProgressLine::Redraw(std::string_view label, double share, std::string_view
     const size_t full = size_t(share * double(width));
     bar = fmt::format(" [{}{}]", std::string(full, '#'), std::string(width - full, '.'));
   }
-  fmt::print(stderr, "\r{}{}{}\x1b[K", label, bar, tail);
+  Print(stderr, "\r{}{}{}\x1b[K", label, bar, tail);
   std::fflush(stderr);
   drawn_ = true;
 }
 
 void ProgressLine::Finish() {
-  if (drawn_) fmt::print(stderr, "\n");
+  if (drawn_) Print(stderr, "\n");
   drawn_ = false;
 }
 

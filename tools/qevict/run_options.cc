@@ -1,7 +1,6 @@
 #include "tools/qevict/run_options.h"
 
-#include <limits>
-
+#include "core/cpu_count.h"
 #include "tools/qevict/cache_options.h"
 #include "tools/qevict/text_source.h"
 
@@ -89,7 +88,7 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       ->group(kEngine);
   command.add_option("--threads", options.threads, "Threads (default: one per physical core)")
       ->type_name("N")
-      ->check(Between(1, 256))
+      ->check(Between(1, kMostThreads))
       ->group(kEngine);
   command.add_option("--chunk", options.chunk, "Tokens of the prompt per step")
       ->type_name("N")
@@ -110,25 +109,37 @@ Status CheckRunOptions(const RunOptions& options) {
   if (options.raw && options.interactive) {
     return exclude("-i needs the chat template; drop --raw");
   }
-  if (!options.grammar_file.empty() && !options.json_schema.empty()) {
+  if (options.grammar_file && options.json_schema) {
     return exclude("--grammar-file and --json-schema exclude each other; give one of them");
+  }
+  // An answer without the constraint that was asked for would look like one that keeps it.
+  if (options.grammar_file && options.grammar_file->empty()) {
+    return exclude("--grammar-file is empty; name a file with a grammar");
+  }
+  if (options.json_schema && options.json_schema->empty()) {
+    return exclude("--json-schema is empty; give a schema, or @FILE with one");
   }
   QEVICT_RETURN_IF_ERROR(CheckStopStrings(options.generate.stop_strings));
   return CheckSampling(options.sampling);
 }
 
 Status LoadGrammar(RunOptions& options) {
-  if (!options.grammar_file.empty()) {
-    QEVICT_ASSIGN_OR_RETURN(options.sampling.grammar, ReadTextFile(options.grammar_file));
+  if (options.grammar_file) {
+    QEVICT_ASSIGN_OR_RETURN(options.sampling.grammar, ReadTextFile(*options.grammar_file));
     if (options.sampling.grammar.empty()) {
       return Fail(ErrorCode::kInvalidArgument,
                   "the file of --grammar-file is empty; it needs a rule `root`");
     }
   }
-  options.sampling.json_schema = options.json_schema;
-  if (options.json_schema.starts_with('@')) {
+  if (!options.json_schema) return {};
+  options.sampling.json_schema = *options.json_schema;
+  if (options.json_schema->starts_with('@')) {
     QEVICT_ASSIGN_OR_RETURN(options.sampling.json_schema,
-                            ReadTextFile(options.json_schema.substr(1)));
+                            ReadTextFile(options.json_schema->substr(1)));
+    if (options.sampling.json_schema.empty()) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "the file of --json-schema is empty; {} allows any JSON");
+    }
   }
   return {};
 }

@@ -23,14 +23,15 @@ struct RunOptions {
   uint32_t threads = 0;  // 0: one per physical core
   uint32_t chunk = 512;
   CacheConfig cache;
-  std::string grammar_file, json_schema;
+  std::optional<std::string> grammar_file, json_schema;
   SamplingConfig sampling;  // LoadGrammar() fills in the grammar
   GenerateConfig generate;
 };
 
 void AddRunFlags(CLI::App& command, RunOptions& options);
 
-// Flags that exclude each other, and sampling options out of range. Error kInvalidArgument.
+// Flags that exclude each other or are empty, and sampling options out of range. Error
+// kInvalidArgument.
 Status CheckRunOptions(const RunOptions& options);
 // Reads --grammar-file and --json-schema @FILE. Errors: kNotFound, kIo, kInvalidArgument.
 Status LoadGrammar(RunOptions& options);

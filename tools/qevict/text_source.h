@@ -11,12 +11,13 @@ namespace qevict::cli {
 
 // "-" is standard input. A byte order mark is dropped. Errors: kNotFound, kIo, kInvalidArgument
 // (not UTF-8, with the byte offset; too long).
-Result<std::string> ReadTextFile(const std::string& path);
+[[nodiscard]] Result<std::string> ReadTextFile(const std::string& path);
 
 // `where` names the text in the message: "-p", for example.
 Status CheckUtf8(std::string_view text, std::string_view where);
 
 // The texts of `files` in their order, then `question`, with an empty line between them.
-Result<std::string> ReadDocuments(const std::vector<std::string>& files, std::string_view question);
+[[nodiscard]] Result<std::string> ReadDocuments(const std::vector<std::string>& files,
+                                                std::string_view question);
 
 }  // namespace qevict::cli

@@ -1,0 +1,204 @@
+#include "cache/cache_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <regex>
+
+#include "cache/sequence_kv.h"
+#include "tests/cache/windows_case.h"
+
+namespace qevict {
+namespace {
+
+constexpr TierSplit kSplits[] = {TierSplit::kFullOnly, TierSplit::kCodeHistory, TierSplit::kCodeAll,
+                                 TierSplit::kFullAndCodes};
+constexpr TierSplit kCodedSplits[] = {TierSplit::kCodeHistory, TierSplit::kCodeAll,
+                                      TierSplit::kFullAndCodes};
+
+KvShape Shape() {
+  return {.layers = 3, .kv_heads = 2, .group = 2, .head_dim = 64, .swa_layer = {}};
+}
+KvShape ShapeWithRings() {
+  return {.layers = 3,
+          .kv_heads = 2,
+          .group = 2,
+          .head_dim = 64,
+          .swa_window = 100,
+          .swa_layer = {true, false, true}};
+}
+
+PlanRequest Request(TierSplit split, uint64_t limit_bytes) {
+  return {.split = split,
+          .geometry = {.omega = 8, .sinks = 4, .local = 60},
+          .capacity_tokens = 9000,
+          .max_batch_tokens = 128,
+          .limit_bytes = limit_bytes};
+}
+
+// The limit that an error recommends, from its sentence.
+std::optional<uint64_t> NamedBytes(const std::string& message) {
+  std::smatch match;
+  const std::regex named("(?:smallest that works for \\d+ tokens is|tokens takes) (\\d+) bytes");
+  if (!std::regex_search(message, match, named)) return std::nullopt;
+  return std::stoull(match[1]);
+}
+
+uint64_t SmallestLimit(const KvShape& shape, PlanRequest request) {
+  request.limit_bytes = 1;
+  const auto plan = PlanCache(shape, request);
+  EXPECT_FALSE(plan.has_value());
+  if (plan.has_value()) return 0;
+  EXPECT_EQ(plan.error().code, ErrorCode::kBudgetExceeded);
+  const auto bytes = NamedBytes(plan.error().message);
+  EXPECT_TRUE(bytes.has_value()) << plan.error().message;
+  return bytes.value_or(0);
+}
+
+TEST(CachePlanTest, TheSmallestBudgetOfTheErrorWorksAndOneByteLessDoesNot) {
+  for (const KvShape& shape : {Shape(), ShapeWithRings()}) {
+    for (TierSplit split : kSplits) {
+      // Short sequences too: there a page of codes can cost more than what it would save.
+      for (uint32_t capacity : {9000u, 1000u, 200u, 72u, 71u, 40u, 3u}) {
+        SCOPED_TRACE("split " + std::to_string(int(split)) + ", " + std::to_string(capacity) +
+                     " tokens, " + std::to_string(RoutedLayers(shape)) + " routed layers");
+        PlanRequest request = Request(split, 0);
+        request.capacity_tokens = capacity;
+        const uint64_t smallest = SmallestLimit(shape, request);
+        request.limit_bytes = smallest;
+        EXPECT_TRUE(PlanCache(shape, request).has_value());
+        request.limit_bytes = smallest - 1;
+        const auto less = PlanCache(shape, request);
+        ASSERT_FALSE(less.has_value());
+        EXPECT_EQ(NamedBytes(less.error().message), smallest);
+      }
+    }
+  }
+}
+
+TEST(CachePlanTest, CodeAllBytesIsTheSmallestBudgetForAllCodes) {
+  for (uint32_t capacity : {9000u, 1000u, 200u, 40u}) {
+    PlanRequest request = Request(TierSplit::kCodeAll, 1);
+    request.capacity_tokens = capacity;
+    EXPECT_EQ(CodeAllBytes(Shape(), request), SmallestLimit(Shape(), request)) << capacity;
+  }
+}
+
+TEST(CachePlanTest, NoPlanGoesBeyondItsLimitAndMoreBytesNeverMeanFewerWindows) {
+  for (const KvShape& shape : {Shape(), ShapeWithRings()}) {
+    for (TierSplit split : kCodedSplits) {
+      SCOPED_TRACE("split " + std::to_string(int(split)));
+      const uint64_t smallest = SmallestLimit(shape, Request(split, 0));
+      const uint64_t full_bytes = FullCacheBytes(shape, 9000);
+      uint32_t last = 0;
+      // In steps of less than a slab of codes; the last ones hold everything in full precision.
+      for (uint64_t limit = smallest; limit < full_bytes + (1u << 20); limit += 50'001) {
+        const auto plan = PlanCache(shape, Request(split, limit));
+        ASSERT_TRUE(plan.has_value()) << limit;
+        EXPECT_LE(plan->total_bytes(), limit);
+        const uint32_t windows = plan->capacity.full + plan->capacity.quantized;
+        EXPECT_GE(windows, last) << limit;
+        last = windows;
+      }
+      EXPECT_EQ(last, Request(split, 0).geometry.history_windows(9000));
+    }
+  }
+}
+
+TEST(CachePlanTest, FullWindowsTakeTheirShareOfWhatTheHistoryMayUse) {
+  const uint64_t limit = FullCacheBytes(Shape(), 9000) / 5;
+  uint32_t last_full = 0, last_quantized = UINT32_MAX;
+  for (float share : {0.0f, 0.1f, 0.3f, 0.7f, 1.0f}) {
+    PlanRequest request = Request(TierSplit::kFullAndCodes, limit);
+    request.full_share = share;
+    const CachePlan plan = PlanCache(Shape(), request).value();
+    EXPECT_LE(plan.total_bytes(), limit);
+    EXPECT_EQ(plan.retained_windows, plan.capacity.full);
+    EXPECT_EQ(plan.capacity.full == 0, share == 0.0f);
+    EXPECT_GE(plan.capacity.full, last_full);
+    EXPECT_LE(plan.capacity.quantized, last_quantized);
+    last_full = plan.capacity.full;
+    last_quantized = plan.capacity.quantized;
+  }
+}
+
+TEST(CachePlanTest, ABudgetForEverythingNeedsNoCodes) {
+  for (TierSplit split : kSplits) {
+    const CachePlan plan = PlanCache(Shape(), Request(split, UINT64_MAX / 2)).value();
+    EXPECT_EQ(plan.capacity.full, Request(split, 0).geometry.history_windows(9000));
+    EXPECT_EQ(plan.code_windows(), 0u);
+    EXPECT_EQ(plan.code_bytes, 0u);
+  }
+}
+
+TEST(CachePlanTest, AllCodesMeansThatNothingIsEvicted) {
+  const PlanRequest request = Request(TierSplit::kCodeAll, 0);
+  const uint64_t bytes = CodeAllBytes(Shape(), request);
+  const CachePlan plan = PlanCache(Shape(), Request(TierSplit::kCodeAll, bytes)).value();
+  EXPECT_EQ(plan.capacity.quantized, request.geometry.history_windows(9000));
+  EXPECT_EQ(plan.capacity.full, 0u);
+  // The same bytes do for the split that may evict.
+  EXPECT_EQ(PlanCache(Shape(), Request(TierSplit::kCodeHistory, bytes)).value().capacity.quantized,
+            plan.capacity.quantized);
+}
+
+TEST(CachePlanTest, AGeometryThatCannotWorkIsRefused) {
+  PlanRequest request = Request(TierSplit::kCodeHistory, UINT64_MAX / 2);
+  request.geometry.omega = 65;
+  const auto plan = PlanCache(Shape(), request);
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(plan.error().message, ::testing::HasSubstr("--window 65"));
+}
+
+// What a plan says beside what the operating system hands out: before the first token, and when
+// every window of the history has come.
+TEST(CachePlanTest, ItsBytesAreThoseThatASequenceAllocates) {
+  for (const KvShape& shape : {Shape(), ShapeWithRings()}) {
+    for (TierSplit split : kSplits) {
+      for (uint64_t divisor : {1, 4, 6}) {
+        PlanRequest request = Request(split, FullCacheBytes(shape, 2000) / divisor);
+        request.capacity_tokens = 2000;
+        if (divisor == 1) request.limit_bytes += 1u << 20;  // the ledger, and whole pages
+        const auto plan = PlanCache(shape, request);
+        if (!plan.has_value()) {
+          EXPECT_TRUE(split == TierSplit::kFullOnly || split == TierSplit::kCodeAll);
+          continue;
+        }
+        SCOPED_TRACE("split " + std::to_string(int(split)) + ", a limit of " +
+                     std::to_string(request.limit_bytes));
+        const auto codec = test::MakeCodec(shape, request.geometry, test::KeyMeans::kZero);
+        ASSERT_TRUE(codec->Grow(2000).ok());
+        const ScorePolicy policy;
+        const bool tiers = split != TierSplit::kFullOnly;
+        const uint64_t before = AlignedBuffer::MappedBytes();
+        SequenceKv kv = SequenceKv::Create(shape, {.capacity_tokens = 2000,
+                                                   .max_batch_tokens = 128,
+                                                   .geometry = request.geometry,
+                                                   .plan = *plan,
+                                                   .codec = tiers ? codec.get() : nullptr,
+                                                   .policy = tiers ? &policy : nullptr})
+                            .value();
+        EXPECT_EQ(AlignedBuffer::MappedBytes() - before, plan->full_bytes + plan->ledger_bytes);
+        EXPECT_EQ(kv.budget().used_bytes(), plan->full_bytes + plan->ledger_bytes);
+        while (kv.size_tokens() < 2000) {
+          ASSERT_TRUE(kv.BeginBatch(std::min(128u, 2000 - kv.size_tokens())).ok());
+          kv.Commit();
+          EXPECT_LE(kv.budget().used_bytes(), request.limit_bytes);
+          EXPECT_EQ(AlignedBuffer::MappedBytes() - before,
+                    kv.budget().used_bytes() + kv.staging_bytes());
+        }
+        // Codes of windows that were never demoted and promoted are not kept, so their pages may
+        // be fewer than planned.
+        EXPECT_LE(kv.budget().used_bytes(), plan->total_bytes());
+        if (plan->retained_windows == 0) {
+          EXPECT_EQ(kv.budget().used_bytes(), plan->total_bytes());
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace qevict
