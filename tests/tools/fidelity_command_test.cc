@@ -1,0 +1,131 @@
+// `qevict fidelity` on a model with random weights: what is printed must be right, whatever it
+// means.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "support/tiny_model.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/tools/program.h"
+
+namespace qevict::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Json = nlohmann::json;
+using Arguments = std::vector<std::string>;
+
+class FidelityCommandTest : public ::testing::Test {
+ protected:
+  // Tables are kept in a folder of the test's own.
+  ProgramRun Run(const std::string& flags) const {
+    return RunShell("QEVICT_CACHE=" + (folder_.path() / "cache").string() +
+                    " $QEVICT fidelity -m " + model_.path() + " --context 180 -n 12 --threads 1 " +
+                    flags);
+  }
+  std::string WriteFile(const std::string& name, char letter, size_t letters) const {
+    std::ofstream file(folder_.path() / name);
+    // Letters that the tiny vocabulary merges with nothing.
+    for (size_t i = 0; i < letters; ++i) file << char(letter + (i * i + i / 7) % 5);
+    return folder_.path() / name;
+  }
+  static void ExpectRow(const Json& row, double bits) {
+    EXPECT_EQ(row.at("bits"), bits);
+    EXPECT_GT(row.at("kl").get<double>(), 0.0);
+    EXPECT_GE(row.at("top1").get<double>(), 0.0);
+    EXPECT_LE(row.at("top1").get<double>(), 1.0);
+    EXPECT_TRUE(row.at("dlogppl").is_number_float());
+    EXPECT_GT(row.at("bytes").get<uint64_t>(), 0u);
+    EXPECT_GT(row.at("share").get<double>(), 0.0);
+    EXPECT_LT(row.at("share").get<double>(), 1.0);
+  }
+
+  const TinyModelFile model_{TinyModelConfig{.family = Family::kQwen2, .context = 512}};
+  const TemporaryFolder folder_;
+  const std::string text_ = WriteFile("text", 'v', 400), other_ = WriteFile("other", 'j', 400);
+};
+
+TEST_F(FidelityCommandTest, CodecsAreRowsWithTheirHonestBits) {
+  const ProgramRun run = Run("-f " + text_ + " --codec k3v2,minmax2 --json");
+  ASSERT_EQ(run.exit_code, 0) << run.out << run.err;
+  const Json json = run.json();
+  ASSERT_EQ(json.at("rows").size(), 2u);
+  EXPECT_EQ(json.at("rows")[0].at("codec"), "k3v2");
+  ExpectRow(json.at("rows")[0], 2.625);
+  EXPECT_EQ(json.at("rows")[1].at("codec"), "minmax2");
+  ExpectRow(json.at("rows")[1], 4.25);
+  EXPECT_FALSE(json.at("rows")[0].contains("policy"));
+  EXPECT_EQ(json.at("context"), 180);
+  EXPECT_EQ(json.at("decode_tokens"), 12);
+  EXPECT_EQ(json.at("threads"), 1);
+  for (const char* key : {"model", "isa", "commit"}) {
+    EXPECT_FALSE(json.at(key).get<std::string>().empty()) << key;
+  }
+  ASSERT_EQ(json.at("texts").size(), 1u);
+  EXPECT_EQ(json.at("texts")[0].at("file"), text_);
+  EXPECT_EQ(json.at("texts")[0].at("rows"), json.at("rows"));
+}
+
+TEST_F(FidelityCommandTest, SeveralTextsHaveTheirRowsAndAMean) {
+  const Json json = Run("-f " + text_ + " -f " + other_ + " --codec k2v2 --json").json();
+  ASSERT_EQ(json.at("texts").size(), 2u);
+  ASSERT_EQ(json.at("rows").size(), 1u);
+  for (const char* key : {"kl", "top1", "dlogppl", "bytes"}) {
+    const auto of = [&](size_t text) {
+      return json.at("texts")[text].at("rows")[0].at(key).get<double>();
+    };
+    EXPECT_NEAR(json.at("rows")[0].at(key).get<double>(), (of(0) + of(1)) / 2, 1e-9) << key;
+  }
+  EXPECT_NE(json.at("texts")[0].at("rows")[0].at("kl"), json.at("texts")[1].at("rows")[0].at("kl"));
+}
+
+TEST_F(FidelityCommandTest, APolicyIsARowOfItsOwn) {
+  const Json alone = Run("-f " + text_ + " --policy auto --kv-budget 50% --json").json();
+  ASSERT_EQ(alone.at("rows").size(), 1u);
+  const Json& row = alone.at("rows")[0];
+  EXPECT_EQ(row.at("policy"), "auto");
+  EXPECT_FALSE(row.contains("codec"));
+  EXPECT_LE(row.at("share").get<double>(), 0.5);
+  ExpectRow(row, 16.0 * row.at("share").get<double>());
+  const Json both = Run("-f " + text_ + " --policy quant --codec k4v4 --json").json();
+  ASSERT_EQ(both.at("rows").size(), 2u);
+  EXPECT_EQ(both.at("rows")[0].at("codec"), "k4v4");
+  EXPECT_EQ(both.at("rows")[1].at("policy"), "quant");
+}
+
+TEST_F(FidelityCommandTest, AllCodecsAndTheUsualOnes) {
+  EXPECT_EQ(Run("-f " + text_ + " --codec all --json").json().at("rows").size(), 12u);
+  const ProgramRun run = Run("-f " + text_);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  for (const char* name : {"k2v2", "k3v2", "k4v2", "k4v4", "minmax2", "TOP-1", "context 180"}) {
+    EXPECT_THAT(run.out, HasSubstr(name));
+  }
+  EXPECT_THAT(run.err, HasSubstr("k3v2"));  // progress
+}
+
+TEST_F(FidelityCommandTest, BadInputIsRefusedInOneSentence) {
+  const auto refused = [&](const std::string& flags, int exit_code, const std::string& message) {
+    const ProgramRun run = Run(flags + " --json");
+    EXPECT_EQ(run.exit_code, exit_code) << flags << run.err;
+    EXPECT_THAT(run.json().at("error").at("message").get<std::string>(), HasSubstr(message));
+  };
+  const std::string with_text = "-f " + text_ + " ";
+  refused("-f " + WriteFile("short", 'v', 100), 2, "the text has 100 tokens, and 193 are needed");
+  refused("-f " + (folder_.path() / "missing").string(), 3, "missing");
+  refused(with_text + "--codec k9v9", 2, "known are k2v1, ");
+  refused(with_text + "--policy full", 2, "name another policy");
+  refused(with_text + "--policy auto", 2, "give --kv-budget");
+  refused(with_text + "--policy auto --kv-budget 1%", 5, "budget");
+  refused("", 2, "--file");
+}
+
+TEST_F(FidelityCommandTest, AContextBeyondTheModelsIsRefused) {
+  const ProgramRun run = RunQevict({"fidelity", "-m", model_.path(), "-f", text_, "--json"});
+  EXPECT_EQ(run.exit_code, 5);
+  EXPECT_THAT(run.json().at("error").at("message").get<std::string>(), HasSubstr("the 512"));
+}
+
+}  // namespace
+}  // namespace qevict::test
