@@ -43,14 +43,14 @@ enum class PrefillMode { kExact, kStream };
 
 struct CacheConfig {
   CachePolicy policy = CachePolicy::kAuto;
-  std::optional<KvBudget> budget;  // none: as much as the policy needs
-  Geometry geometry;
+  std::optional<KvBudget> budget = {};  // none: as much as the policy needs
+  Geometry geometry = {};
   uint32_t key_bits = 3, value_bits = 2;  // 2, 3, 4 and 1, 2, 4
   float full_share = 0.3f;                // qevict: of the history's bytes, for full windows
   Promotion promotion = Promotion::kExpand;
   PrefillMode prefill = PrefillMode::kExact;
   // Where the tables of the codec are kept, one file per model; empty: measured at every load.
-  std::string tables_folder;
+  std::string tables_folder = {};
 
   Status Validate() const;
   // Whether a sequence may ever hold a code.

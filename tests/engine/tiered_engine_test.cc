@@ -1,0 +1,197 @@
+// The tiered cache under a whole model.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/engine.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_model.h"
+
+namespace qevict::test {
+namespace {
+
+constexpr uint32_t kContext = 512, kChunk = 32;
+
+class TieredEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
+ protected:
+  static CacheConfig Cache(CachePolicy policy, const char* budget) {
+    CacheConfig cache;
+    cache.policy = policy;
+    cache.budget = ParseKvBudget(budget).value();
+    cache.geometry = {.omega = 8, .sinks = 4, .local = 32};
+    static const TemporaryFolder tables;  // measured once per model
+    cache.tables_folder = tables.path().string();
+    return cache;
+  }
+  std::unique_ptr<Engine> Load(const CacheConfig& cache, uint32_t threads = 2) const {
+    auto engine = Engine::Load(
+        {.model_path = tiny_.path(), .threads = threads, .prefill_chunk = kChunk, .cache = cache});
+    if (!engine) ADD_FAILURE() << engine.error().message;
+    return engine ? std::move(*engine) : nullptr;
+  }
+  std::vector<Token> Prompt(size_t tokens) const {
+    return RandomTokens(GetParam().config, tokens, 5);
+  }
+  struct Run {
+    std::vector<float> prompt_logits, last_logits;
+    std::vector<Token> tokens;
+  };
+  // A prompt of 300 tokens, then greedy tokens.
+  Run Greedy(Engine& engine, Sequence& sequence, uint32_t steps) const {
+    Run run;
+    const std::vector<Token> prompt = Prompt(300);
+    EXPECT_TRUE(engine.Prefill(sequence, prompt, &run.prompt_logits));
+    std::vector<float> logits = run.prompt_logits;
+    for (uint32_t s = 0; s < steps; ++s) {
+      run.tokens.push_back(Token(std::ranges::max_element(logits) - logits.begin()));
+      BatchItem item{
+          .sequence = &sequence, .tokens = std::span(run.tokens).last(1), .logits_out = &logits};
+      EXPECT_TRUE(engine.Run({&item, 1}, {}));
+      const KvUsage usage = sequence.kv_usage();
+      EXPECT_LE(usage.used_bytes, usage.limit_bytes);
+    }
+    run.last_logits = logits;
+    return run;
+  }
+  Run GreedyOf(const CacheConfig& cache, uint32_t steps, uint32_t threads = 2) const {
+    const auto engine = Load(cache, threads);
+    const auto sequence = engine->NewSequence(kContext);
+    if (!sequence) ADD_FAILURE() << sequence.error().message;
+    return sequence ? Greedy(*engine, **sequence, steps) : Run{};
+  }
+
+  const TinyModelFile tiny_{GetParam().config};
+};
+
+TEST_P(TieredEngineTest, AnUnlimitedBudgetGivesTheFullCachesNumbersExactly) {
+  const Run full = GreedyOf({.policy = CachePolicy::kFull}, 100);
+  for (const CachePolicy policy : {CachePolicy::kAuto, CachePolicy::kQevict}) {
+    const Run tiered = GreedyOf(Cache(policy, "1GiB"), 100);
+    EXPECT_EQ(tiered.tokens, full.tokens);
+    EXPECT_EQ(tiered.last_logits, full.last_logits);
+  }
+}
+
+TEST_P(TieredEngineTest, APromptThatPassesLayerByLayerGivesTheFullCachesLogitsExactly) {
+  const Run full = GreedyOf({.policy = CachePolicy::kFull}, 0);
+  const Run tiered = GreedyOf(Cache(CachePolicy::kAuto, "60%"), 0);
+  EXPECT_EQ(tiered.prompt_logits, full.prompt_logits);
+}
+
+TEST_P(TieredEngineTest, TheNumberOfThreadsDoesNotChangeTheNumbers) {
+  CacheConfig cache = Cache(CachePolicy::kQevict, "60%");
+  for (const PrefillMode prefill : {PrefillMode::kExact, PrefillMode::kStream}) {
+    cache.prefill = prefill;
+    const Run one = GreedyOf(cache, 60, 1);
+    for (const uint32_t threads : {2u, 3u}) {
+      const Run more = GreedyOf(cache, 60, threads);
+      EXPECT_EQ(more.tokens, one.tokens);
+      EXPECT_EQ(more.last_logits, one.last_logits);
+    }
+  }
+}
+
+TEST_P(TieredEngineTest, AStreamedPromptNeedsAChunkBesideTheBudget) {
+  CacheConfig cache = Cache(CachePolicy::kAuto, "60%");
+  cache.prefill = PrefillMode::kStream;
+  const auto engine = Load(cache);
+  const auto sequence = engine->NewSequence(kContext).value();
+  Greedy(*engine, *sequence, 1);
+  const KvUsage usage = sequence->kv_usage();
+  EXPECT_GT(usage.staging_peak_bytes, 0u);
+  const KvShape shape = engine->hyperparameters().kv_shape();
+  // Behind sinks, local zone and open window, 4 + 32 + 2 * 8 tokens; whole blocks and pages.
+  EXPECT_LE(usage.staging_peak_bytes,
+            RoutedLayers(shape) * shape.layer_token_bytes() * (kChunk + 52 + 16) + 4096);
+}
+
+TEST_P(TieredEngineTest, ACancelledPromptLeavesAnEmptySequenceThatCanBeUsed) {
+  const CacheConfig cache = Cache(CachePolicy::kAuto, "60%");
+  const auto engine = Load(cache);
+  const auto sequence = engine->NewSequence(kContext).value();
+  std::atomic<int> asked{0};
+  std::vector<float> logits;
+  const Status status =
+      engine->Prefill(*sequence, Prompt(300), &logits, {}, [&asked] { return ++asked > 120; });
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(sequence->size_tokens(), 0u);
+  EXPECT_EQ(Greedy(*engine, *sequence, 40).tokens, GreedyOf(cache, 40).tokens);
+}
+
+TEST_P(TieredEngineTest, AnotherPromptFollowsTheFirst) {
+  const auto engine = Load(Cache(CachePolicy::kAuto, "60%"));
+  const auto sequence = engine->NewSequence(kContext).value();
+  Greedy(*engine, *sequence, 10);
+  std::vector<float> logits;
+  const Status status = engine->Prefill(*sequence, Prompt(100), &logits);
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(sequence->size_tokens(), 410u);
+  EXPECT_TRUE(std::ranges::all_of(logits, [](float v) { return std::isfinite(v); }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TieredEngineTest, ::testing::ValuesIn(TinyFamilies(64)),
+                         [](const auto& test) { return test.param.name; });
+
+class CodecTablesTest : public ::testing::Test {
+ protected:
+  Result<std::unique_ptr<Engine>> Load() const {
+    CacheConfig cache;
+    cache.policy = CachePolicy::kQuant;
+    cache.tables_folder = folder_.path().string();
+    return Engine::Load({.model_path = tiny_.path(), .threads = 2, .cache = cache}, progress_);
+  }
+  std::filesystem::path OnlyFile() const {
+    return std::filesystem::directory_iterator(folder_.path())->path();
+  }
+  const TemporaryFolder folder_;
+  const TinyModelFile tiny_{TinyFamilies(64)[0].config};
+  mutable int measured_ = 0;
+  const ProgressFn progress_ = [this](uint32_t, uint32_t) { ++measured_; };
+};
+
+TEST_F(CodecTablesTest, AreMeasuredOnceAndKept) {
+  ASSERT_TRUE(Load());
+  EXPECT_GT(measured_, 0);
+  measured_ = 0;
+  ASSERT_TRUE(Load());
+  EXPECT_EQ(measured_, 0);
+}
+
+TEST_F(CodecTablesTest, AreRefusedWhenTheFileIsCutShortOrAnyBitOfItIsFlipped) {
+  ASSERT_TRUE(Load());
+  const std::filesystem::path path = OnlyFile();
+  std::ifstream file(path, std::ios::binary);
+  const std::string whole(std::istreambuf_iterator<char>(file), {});
+  const auto expect_refused = [&](const std::string& content) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+    const auto engine = Load();
+    ASSERT_FALSE(engine);
+    EXPECT_EQ(engine.error().code, ErrorCode::kBadFile);
+    EXPECT_NE(engine.error().message.find("delete it"), std::string::npos);
+  };
+  expect_refused("");
+  expect_refused(whole.substr(0, whole.size() / 2));
+  for (size_t at = 0; at < whole.size(); at += whole.size() / 13) {
+    std::string flipped = whole;
+    flipped[at] = char(flipped[at] ^ 0x10);
+    expect_refused(flipped);
+  }
+}
+
+TEST(CacheConfigTest, ABudgetIsAShareOrBytes) {
+  EXPECT_DOUBLE_EQ(ParseKvBudget("20%")->share, 0.2);
+  EXPECT_EQ(ParseKvBudget("512MiB")->bytes, 512u << 20);
+  EXPECT_EQ(ParseKvBudget("1.5KiB")->bytes, 1536u);
+  EXPECT_EQ(ParseKvBudget("1000000")->bytes, 1000000u);
+  for (const char* text : {"", "%", "0%", "101%", "-5%", "0", "-1", "5 MiB", "1XB", "nan", "inf",
+                           "1e300GiB", "20%%", "MiB"}) {
+    EXPECT_FALSE(ParseKvBudget(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace qevict::test
