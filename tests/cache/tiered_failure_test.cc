@@ -56,7 +56,8 @@ TEST(TieredFailureTest, ABudgetThatRefusesASlabChangesNothingAndAShorterSequence
   TieredCase sequence(Config(false));
   // A limit below the plan, as no planner makes one: the first slab of codes is refused.
   sequence.LimitTo(sequence.plan().full_bytes + sequence.plan().ledger_bytes);
-  while (sequence.kv().size_tokens() < 32) sequence.Step(8);
+  for (int batch = 0; batch < 4; ++batch) sequence.Step(8);
+  ASSERT_EQ(sequence.kv().size_tokens(), 32u);
   const CacheSnapshot before = Snapshot(sequence.kv());
   const std::vector<uint16_t> contents = sequence.Contents();
   for (int attempt = 0; attempt < 3; ++attempt) {
