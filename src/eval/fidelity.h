@@ -20,7 +20,7 @@ namespace qevict {
 struct FidelityConfig {
   uint32_t context_tokens = 2048;
   uint32_t decode_tokens = 256;
-  Geometry geometry;  // what of the context is history
+  Geometry geometry{};  // what of the context is history
   // The last token's successor counts too.
   uint64_t text_tokens() const { return uint64_t{context_tokens} + decode_tokens + 1; }
 };

@@ -112,7 +112,7 @@ TEST_F(HistoryCodecTest, OnlyTheHistoryChanges) {
         const bool history = geometry.zone_of(Position(t), kTokens) == Zone::kHistory;
         EXPECT_EQ(after[t] != before_[t], history) << name << ", token " << t;
       }
-      sequence_->Truncate(0);
+      ASSERT_TRUE(sequence_->Truncate(0));
       ASSERT_TRUE(engine_->Prefill(*sequence_, RandomTokens(Config(), kTokens, 5), nullptr));
     }
   }
