@@ -159,13 +159,15 @@ Status SequenceKv::BeginBatch(uint32_t tokens) {
 // The pages and the working room that the commit of the batch may need.
 Status SequenceKv::PrepareRouting(uint32_t new_size) {
   const Geometry& g = config_.geometry;
-  const uint32_t grown = g.history_windows(new_size) - g.history_windows(size_tokens_);
+  const uint32_t history = g.history_windows(size_tokens_);
+  const uint32_t grown = g.history_windows(new_size) - history;
   size_t pages = 0, windows = 0;
   for (const HeadWindows& head : heads_) {
     const uint32_t codes = uint32_t(head.attended().size() + head.retained().size());
     // An event may demote every full window of the history, those without a code among them.
-    const uint32_t uncoded = std::min(uint32_t(head.full().size()), config_.plan.capacity.full) -
-                             uint32_t(head.retained().size());
+    const auto in_history = [history](const WindowRecord& r) { return r.window.value < history; };
+    const uint32_t uncoded =
+        uint32_t(std::ranges::count_if(head.full(), in_history)) - uint32_t(head.retained().size());
     pages += head.PagesFor(std::min(grown + uncoded, config_.plan.code_windows() - codes));
     windows = std::max(windows, head.full().size() + codes);
   }
@@ -262,9 +264,15 @@ void SequenceKv::CommitHeads(LayerId layer, uint32_t new_size) noexcept {
   }
 }
 
+void SequenceKv::CountEvent(uint32_t new_size) noexcept {
+  const Geometry& g = config_.geometry;
+  if (g.history_windows(new_size) != g.history_windows(size_tokens_)) ++stats_.events;
+}
+
 void SequenceKv::Commit() noexcept {
   const auto start = std::chrono::steady_clock::now();
   const uint32_t new_size = size_tokens_ + batch_tokens_;
+  CountEvent(new_size);
   for (uint32_t l = 0; l < shape_.layers; ++l) {
     if (routed(LayerId(l))) CommitHeads(LayerId(l), new_size);
   }
@@ -304,6 +312,7 @@ void SequenceKv::CommitLayer(LayerId layer) noexcept {
 }
 
 void SequenceKv::EndPrompt() noexcept {
+  CountEvent(prompt_tokens_);
   staging_ = {};
   size_tokens_ = written_tokens_ = prompt_tokens_;
   prompt_tokens_ = passed_tokens_ = 0;

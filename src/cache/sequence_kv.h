@@ -40,7 +40,8 @@ struct SlotRange {
 };
 
 struct TierStats {
-  uint64_t events = 0, demotions = 0, promotions = 0, evictions = 0;  // windows, over all heads
+  uint64_t events = 0;  // in which the history of all heads was reviewed
+  uint64_t demotions = 0, promotions = 0, evictions = 0;  // windows, over all heads
   uint64_t encoded = 0;  // windows; at most one per window, whatever moves it makes
   double routing_seconds = 0.0;
   uint64_t full_windows = 0, quantized_windows = 0, evicted_windows = 0;  // of the history, now
@@ -111,7 +112,8 @@ class SequenceKv {
   }
 
   // `tokens` more are about to be stored. They become part of the sequence with Commit; without it
-  // they do not exist. Errors kOutOfMemory, kBudgetExceeded: nothing has changed.
+  // they do not exist. Errors kOutOfMemory, kBudgetExceeded: no token and no window has changed,
+  // but slabs of pages that were already taken stay for the next attempt.
   Status BeginBatch(uint32_t tokens);
   void Commit() noexcept;
 
@@ -161,6 +163,7 @@ class SequenceKv {
   void CopyLayer(const Region& from, const Region& to, LayerId layer, uint32_t size) const noexcept;
   void PrepareMasses(uint32_t first_head, uint32_t last_head, uint32_t new_size);
   void CommitHeads(LayerId layer, uint32_t new_size) noexcept;
+  void CountEvent(uint32_t new_size) noexcept;
   KvView ViewIn(const Region& region, LayerId layer, KvHeadId head) const;
 
   KvShape shape_;

@@ -55,9 +55,9 @@ Result<AlignedBuffer> AlignedBuffer::Allocate(size_t bytes) {
   const size_t rounded = RoundedBytes(bytes);
   const uint64_t available = AvailableMemoryBytes();
   const bool refused = rounded > available || (allocations_left >= 0 && allocations_left-- == 0);
-  void* base = refused ? MAP_FAILED
-                       : mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                              -1, 0);
+  void* base =
+      refused ? MAP_FAILED
+              : mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) {
     return Fail(
         ErrorCode::kOutOfMemory,

@@ -29,8 +29,8 @@ inline constexpr int kKeyScaleSteps = 32;       // per octave
 inline constexpr int kValueScaleSteps = 16;
 
 struct CodeFormat {
-  uint32_t head_dim = 0;                   // a multiple of 16
-  uint32_t key_bits = 3, value_bits = 2;   // 2, 3, 4 and 1, 2, 4
+  uint32_t head_dim = 0;                  // a multiple of 16
+  uint32_t key_bits = 3, value_bits = 2;  // 2, 3, 4 and 1, 2, 4
 
   friend constexpr bool operator==(const CodeFormat&, const CodeFormat&) = default;
 
@@ -57,8 +57,8 @@ static_assert(CodeFormat{128, 2, 1}.page_bytes() == 64 * (128 * 3 / 8 + 2));
 static_assert(CodeFormat{256, 4, 4}.page_bytes() == 64 * (256 * 8 / 8 + 2));
 
 // Levels of the scalar code, Lloyd-Max for a Gaussian of unit variance, in small integers so that a
-// byte product can use them: level = table[code] * unit. Symmetric, ascending; the kernels' key side
-// uses table[code] + offset, which is not negative.
+// byte product can use them: level = table[code] * unit. Symmetric, ascending; the kernels' key
+// side uses table[code] + offset, which is not negative.
 struct CodeLevels {
   int8_t table[16];
   float unit;  // of a Gaussian's standard deviation

@@ -49,8 +49,9 @@ class ModelRunner {
   // `chunk_rows` rows: the same numbers, bit for bit, as Run() on one chunk after another. At most
   // the prompt's last row may be a logit row. Holds one hidden state per row. An error of `steps`
   // ends it.
-  [[nodiscard]] virtual Result<std::span<const float>> RunByLayer(const RunArgs& args, uint32_t chunk_rows,
-                                                    LayerSteps& steps) = 0;
+  [[nodiscard]] virtual Result<std::span<const float>> RunByLayer(const RunArgs& args,
+                                                                  uint32_t chunk_rows,
+                                                                  LayerSteps& steps) = 0;
 };
 
 }  // namespace qevict

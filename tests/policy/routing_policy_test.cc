@@ -45,7 +45,8 @@ TEST(ScorePolicyTest, OfEqualScoresTheNewerWindowWins) {
 }
 
 TEST(ScorePolicyTest, RoomForAllMovesNothing) {
-  const LedgerEntry entries[] = {{WindowId(0), Tier::kFull, 0.5f}, {WindowId(1), Tier::kFull, 0.1f}};
+  const LedgerEntry entries[] = {{WindowId(0), Tier::kFull, 0.5f},
+                                 {WindowId(1), Tier::kFull, 0.1f}};
   EXPECT_TRUE(Route(entries, {.full = 2, .quantized = 0}).empty());
   EXPECT_TRUE(Route({}, {.full = 2, .quantized = 0}).empty());
 }
