@@ -14,7 +14,9 @@ constexpr FidelityConfig kLengths{.context_tokens = 200, .decode_tokens = 24};
 
 class FidelityTest : public ::testing::Test {
  protected:
-  static TinyModelConfig Config() { return {.family = Family::kQwen2, .context = 512}; }
+  static TinyModelConfig Config(uint32_t context = 512) {
+    return {.family = Family::kQwen2, .context = context};
+  }
   static std::unique_ptr<Engine> Load(const TinyModelFile& file, const CacheConfig& cache) {
     auto engine = Engine::Load(
         {.model_path = file.path(), .threads = 2, .prefill_chunk = 64, .cache = cache});
@@ -110,9 +112,14 @@ TEST_F(FidelityTest, ACodecsBytesAreThoseOfItsHistoryAsCodesAndTheRestInF16) {
   EXPECT_DOUBLE_EQ(k4v4.share, double(k4v4.bytes) / double(224 * token));
 }
 
+// Long enough that codes, which are allocated in slabs, are smaller than f16.
+constexpr FidelityConfig kLong{.context_tokens = 1500, .decode_tokens = 24};
+
 TEST_F(FidelityTest, ACacheOfCodesPredictsWhatItsCodecPredicts) {
-  const auto engine = Load(tiny_, {.policy = CachePolicy::kQuant});
-  FidelityRun run = Start(*engine, text_);
+  const TinyModelFile file(Config(2048));
+  const auto engine = Load(file, {.policy = CachePolicy::kQuant});
+  const auto text = RandomTokens(Config(), 1600, 13);
+  FidelityRun run = Start(*engine, text, kLong);
   const Fidelity codec = Of(run, "k3v2"), cache = run.MeasureCache({}).value();
   // The cache codes the windows that leave the local zone while it decodes too, and rounds queries
   // to 127ths: up to as much again, not ten times as much.
@@ -123,17 +130,23 @@ TEST_F(FidelityTest, ACacheOfCodesPredictsWhatItsCodecPredicts) {
 }
 
 TEST_F(FidelityTest, ASmallerBudgetIsFartherAway) {
-  const auto measure = [&](double share) {
-    const auto engine = Load(tiny_, {.policy = CachePolicy::kAuto,
-                                     .budget = KvBudget{.share = share},
-                                     .geometry = {.omega = 8, .sinks = 4, .local = 16}});
-    const Fidelity fidelity = Start(*engine, text_).MeasureCache({}).value();
-    EXPECT_LE(fidelity.share, share);
-    return fidelity.kl;
+  const TinyModelFile file(Config(2048));
+  const auto text = RandomTokens(Config(), 1600, 14);
+  const auto measure = [&](const KvBudget& budget) {
+    const auto engine = Load(file, {.policy = CachePolicy::kAuto, .budget = budget});
+    const auto fidelity = Start(*engine, text, kLong).MeasureCache({});
+    if (!fidelity) ADD_FAILURE() << fidelity.error().message;
+    return fidelity ? *fidelity : Fidelity{};
   };
-  const double all = measure(1.0), half = measure(0.5), few = measure(0.22);
-  EXPECT_LT(all, half);
-  EXPECT_LT(half, few);
+  const Fidelity unlimited = measure({.bytes = uint64_t{1} << 30});
+  const Fidelity half = measure({.share = 0.5}), few = measure({.share = 0.25});
+  EXPECT_EQ(unlimited.kl, 0.0);
+  EXPECT_EQ(unlimited.top1, 1.0);
+  EXPECT_GT(half.kl, 0.0);
+  EXPECT_LE(half.share, 0.5);
+  // Windows are evicted.
+  EXPECT_GT(few.kl, 1.1 * half.kl);
+  EXPECT_LE(few.share, 0.25);
 }
 
 TEST_F(FidelityTest, ATextThatIsTooShortIsRefusedWithTheNumberOfTokens) {

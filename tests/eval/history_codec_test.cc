@@ -49,7 +49,7 @@ TEST(CodecChoiceTest, BitsCountEverythingThatIsStored) {
   EXPECT_EQ(bits("minmax2", 64), (2 + 32.0 / 8 + 2 + 32.0 / 64) / 2);
   EXPECT_EQ(bits("minmax8", 128), (8 + 32.0 / 8 + 8 + 32.0 / 128) / 2);
   // Channels of K's third bit come by the 32.
-  EXPECT_EQ(bits("k3v2", 48), (2 + 64.0 / 48 + 2) / 2 + 8.0 / 48);
+  EXPECT_DOUBLE_EQ(bits("k3v2", 48), (2 + 64.0 / 48 + 2) / 2 + 8.0 / 48);
 }
 
 class HistoryCodecTest : public ::testing::Test {

@@ -22,7 +22,7 @@ class FidelityCommandTest : public ::testing::Test {
   // Tables are kept in a folder of the test's own.
   ProgramRun Run(const std::string& flags) const {
     return RunShell("QEVICT_CACHE=" + (folder_.path() / "cache").string() +
-                    " $QEVICT fidelity -m " + model_.path() + " --context 180 -n 12 --threads 1 " +
+                    " $QEVICT fidelity -m " + model_.path() + " -n 12 --threads 1 --context " +
                     flags);
   }
   std::string WriteFile(const std::string& name, char letter, size_t letters) const {
@@ -42,13 +42,15 @@ class FidelityCommandTest : public ::testing::Test {
     EXPECT_LT(row.at("share").get<double>(), 1.0);
   }
 
-  const TinyModelFile model_{TinyModelConfig{.family = Family::kQwen2, .context = 512}};
+  const TinyModelFile model_{TinyModelConfig{.family = Family::kQwen2, .context = 2048}};
   const TemporaryFolder folder_;
   const std::string text_ = WriteFile("text", 'v', 400), other_ = WriteFile("other", 'j', 400);
+  // Long enough that codes, which are allocated in slabs, are smaller than f16.
+  const std::string long_ = WriteFile("long", 'v', 1600);
 };
 
 TEST_F(FidelityCommandTest, CodecsAreRowsWithTheirHonestBits) {
-  const ProgramRun run = Run("-f " + text_ + " --codec k3v2,minmax2 --json");
+  const ProgramRun run = Run("180 -f " + text_ + " --codec k3v2,minmax2 --json");
   ASSERT_EQ(run.exit_code, 0) << run.out << run.err;
   const Json json = run.json();
   ASSERT_EQ(json.at("rows").size(), 2u);
@@ -69,7 +71,7 @@ TEST_F(FidelityCommandTest, CodecsAreRowsWithTheirHonestBits) {
 }
 
 TEST_F(FidelityCommandTest, SeveralTextsHaveTheirRowsAndAMean) {
-  const Json json = Run("-f " + text_ + " -f " + other_ + " --codec k2v2 --json").json();
+  const Json json = Run("180 -f " + text_ + " -f " + other_ + " --codec k2v2 --json").json();
   ASSERT_EQ(json.at("texts").size(), 2u);
   ASSERT_EQ(json.at("rows").size(), 1u);
   for (const char* key : {"kl", "top1", "dlogppl", "bytes"}) {
@@ -82,22 +84,22 @@ TEST_F(FidelityCommandTest, SeveralTextsHaveTheirRowsAndAMean) {
 }
 
 TEST_F(FidelityCommandTest, APolicyIsARowOfItsOwn) {
-  const Json alone = Run("-f " + text_ + " --policy auto --kv-budget 50% --json").json();
+  const Json alone = Run("1500 -f " + long_ + " --policy auto --kv-budget 50% --json").json();
   ASSERT_EQ(alone.at("rows").size(), 1u);
   const Json& row = alone.at("rows")[0];
   EXPECT_EQ(row.at("policy"), "auto");
   EXPECT_FALSE(row.contains("codec"));
   EXPECT_LE(row.at("share").get<double>(), 0.5);
   ExpectRow(row, 16.0 * row.at("share").get<double>());
-  const Json both = Run("-f " + text_ + " --policy quant --codec k4v4 --json").json();
+  const Json both = Run("1500 -f " + long_ + " --policy quant --codec k4v4 --json").json();
   ASSERT_EQ(both.at("rows").size(), 2u);
   EXPECT_EQ(both.at("rows")[0].at("codec"), "k4v4");
   EXPECT_EQ(both.at("rows")[1].at("policy"), "quant");
 }
 
 TEST_F(FidelityCommandTest, AllCodecsAndTheUsualOnes) {
-  EXPECT_EQ(Run("-f " + text_ + " --codec all --json").json().at("rows").size(), 12u);
-  const ProgramRun run = Run("-f " + text_);
+  EXPECT_EQ(Run("180 -f " + text_ + " --codec all --json").json().at("rows").size(), 12u);
+  const ProgramRun run = Run("180 -f " + text_);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   for (const char* name : {"k2v2", "k3v2", "k4v2", "k4v4", "minmax2", "TOP-1", "context 180"}) {
     EXPECT_THAT(run.out, HasSubstr(name));
@@ -107,7 +109,7 @@ TEST_F(FidelityCommandTest, AllCodecsAndTheUsualOnes) {
 
 TEST_F(FidelityCommandTest, BadInputIsRefusedInOneSentence) {
   const auto refused = [&](const std::string& flags, int exit_code, const std::string& message) {
-    const ProgramRun run = Run(flags + " --json");
+    const ProgramRun run = Run("180 " + flags + " --json");
     EXPECT_EQ(run.exit_code, exit_code) << flags << run.err;
     EXPECT_THAT(run.json().at("error").at("message").get<std::string>(), HasSubstr(message));
   };
@@ -124,7 +126,7 @@ TEST_F(FidelityCommandTest, BadInputIsRefusedInOneSentence) {
 TEST_F(FidelityCommandTest, AContextBeyondTheModelsIsRefused) {
   const ProgramRun run = RunQevict({"fidelity", "-m", model_.path(), "-f", text_, "--json"});
   EXPECT_EQ(run.exit_code, 5);
-  EXPECT_THAT(run.json().at("error").at("message").get<std::string>(), HasSubstr("the 512"));
+  EXPECT_THAT(run.json().at("error").at("message").get<std::string>(), HasSubstr("the 2048"));
 }
 
 }  // namespace
