@@ -264,7 +264,7 @@ class GgufEngine final : public Engine {
       if (progress) progress(uint32_t(begin + count), uint32_t(text.size()));
     }
     attention_->Watch(nullptr);
-    QEVICT_RETURN_IF_ERROR(status);
+    if (!status) return tl::unexpected(status.error());
     return recorder.Build();
   }
 

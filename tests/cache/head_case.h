@@ -245,7 +245,9 @@ class HeadCase {
   void ExpectModel() const {
     const uint32_t omega = geometry_.omega, sinks = geometry_.sinks;
     uint32_t full = 0, attended = 0, retained = 0;
-    for (const auto& [window, tier] : tiers_) {
+    for (const auto& entry : tiers_) {
+      const auto window = entry.first;
+      const Tier tier = entry.second;
       SCOPED_TRACE("window " + std::to_string(window) + " of " + std::to_string(size_) + " tokens");
       const auto score = [&] { return scores_.contains(window) ? scores_.at(window) : 0.0f; };
       const bool coded = encoded_.contains(window) && encoded_.at(window);
