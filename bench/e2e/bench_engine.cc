@@ -10,6 +10,11 @@ namespace qevict::bench {
 Result<std::unique_ptr<BenchEngine>> LoadBenchEngine(std::string_view name,
                                                      const BenchEngineConfig& config) {
   if (name == kOurs) return LoadOwnEngine(config);
+  if (name == "full") {
+    BenchEngineConfig full = config;
+    full.cache = {.policy = CachePolicy::kFull};
+    return LoadOwnEngine(full);
+  }
   if (name == "llama.cpp") return LoadLlamaPeer(config);
   return Fail(ErrorCode::kInvalidArgument,
               fmt::format("there is no engine '{}' to compare with", name));

@@ -7,18 +7,20 @@
 #include <string>
 #include <string_view>
 
+#include "engine/cache_config.h"
 #include "model/token.h"
 #include "qevict/status.h"
 
 namespace qevict::bench {
 
-// What every engine is given. Options of one engine only (a policy, a KV budget) become members
-// with a default here, travel in the worker's first line (worker.cc), and mean nothing to others.
+// What every engine is given. Options of one engine only travel in the worker's first line
+// (worker.cc) like the others and mean nothing to the rest.
 struct BenchEngineConfig {
   std::string model_path;
   uint32_t threads = 1;
   uint32_t capacity_tokens = 0;
   uint32_t chunk_tokens = 0;  // tokens per prefill step; 0: the engine's own best
+  CacheConfig cache = {};     // of kOurs
 };
 
 class BenchEngine {
@@ -34,7 +36,8 @@ class BenchEngine {
 };
 
 inline constexpr std::string_view kOurs = "qevict";
-inline constexpr std::string_view kPeers[] = {"llama.cpp"};  // values of --against
+// Values of --against. "full": our own engine with every token in f16.
+inline constexpr std::string_view kPeers[] = {"llama.cpp", "full"};
 
 // `name` is kOurs or one of kPeers. Errors: those of loading; kInvalidArgument: no such engine.
 [[nodiscard]] Result<std::unique_ptr<BenchEngine>> LoadBenchEngine(std::string_view name,

@@ -68,7 +68,8 @@ Status Match::LoadPlayer(const std::string& name, uint32_t chunk_tokens) {
                                .settings = {.model_path = config_.model_path,
                                             .threads = config_.threads,
                                             .capacity_tokens = config_.CapacityTokens(),
-                                            .chunk_tokens = chunk_tokens},
+                                            .chunk_tokens = chunk_tokens,
+                                            .cache = config_.cache},
                                .tokens = config_.tokens,
                                .prompt_tokens = config_.prompt_tokens()},
                               cancel_);

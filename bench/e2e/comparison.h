@@ -26,6 +26,7 @@ struct ComparisonConfig {
   uint32_t repeat = 5;  // rounds of decode blocks, and of prefill up to kMostRepeatedPrefill
   uint32_t threads = 1;
   uint32_t chunk_tokens = 0, peer_chunk_tokens = 0;  // 0: the engine's own best
+  CacheConfig cache = {};                            // ours
   DecodeEnd decode_end = DecodeEnd::kRewind;
   std::vector<Token> tokens;  // at least CapacityTokens() of them
 

@@ -49,6 +49,21 @@ Status WriteAll(int fd, std::string_view text) {
   return {};
 }
 
+// What worker_child.cc reads again. A comparison uses these options of the cache.
+Json CacheJson(const CacheConfig& cache) {
+  return {{"policy", CachePolicyName(cache.policy)},
+          {"share", cache.budget ? cache.budget->share : 0.0},
+          {"bytes", cache.budget ? cache.budget->bytes : 0},
+          {"omega", cache.geometry.omega},
+          {"sinks", cache.geometry.sinks},
+          {"local", cache.geometry.local},
+          {"key_bits", cache.key_bits},
+          {"value_bits", cache.value_bits},
+          {"stream", cache.prefill == PrefillMode::kStream},
+          {"pin", cache.promotion == Promotion::kPin},
+          {"tables", cache.tables_folder}};
+}
+
 }  // namespace
 
 Result<Worker> Worker::Start(const WorkerConfig& config, const CancelFn& cancel) {
@@ -73,6 +88,7 @@ Result<Worker> Worker::Start(const WorkerConfig& config, const CancelFn& cancel)
                         {"threads", config.settings.threads},
                         {"capacity", config.settings.capacity_tokens},
                         {"chunk", config.settings.chunk_tokens},
+                        {"cache", CacheJson(config.settings.cache)},
                         {"tokens", config.tokens},
                         {"prompt_tokens", config.prompt_tokens}};
   QEVICT_RETURN_IF_ERROR(worker.Call(request.dump()));

@@ -31,18 +31,35 @@ uint64_t PeakRssBytes() {
   return 0;
 }
 
+Result<CacheConfig> CacheOf(const Json& json) {
+  CacheConfig cache;
+  QEVICT_ASSIGN_OR_RETURN(cache.policy, ParseCachePolicy(json.at("policy").get<std::string>()));
+  const KvBudget budget{.share = json.at("share"), .bytes = json.at("bytes")};
+  if (budget.share > 0.0 || budget.bytes > 0) cache.budget = budget;
+  cache.geometry = {
+      .omega = json.at("omega"), .sinks = json.at("sinks"), .local = json.at("local")};
+  cache.key_bits = json.at("key_bits");
+  cache.value_bits = json.at("value_bits");
+  cache.prefill = json.at("stream") ? PrefillMode::kStream : PrefillMode::kExact;
+  cache.promotion = json.at("pin") ? Promotion::kPin : Promotion::kExpand;
+  cache.tables_folder = json.at("tables");
+  return cache;
+}
+
 class Server {
  public:
   static Result<Server> Create(const Json& config) {
     Server server;
     server.tokens_ = config.at("tokens").get<std::vector<Token>>();
     server.prompt_tokens_ = config.at("prompt_tokens");
+    QEVICT_ASSIGN_OR_RETURN(const CacheConfig cache, CacheOf(config.at("cache")));
     QEVICT_ASSIGN_OR_RETURN(server.engine_,
                             LoadBenchEngine(config.at("engine").get<std::string>(),
                                             {.model_path = config.at("model"),
                                              .threads = config.at("threads"),
                                              .capacity_tokens = config.at("capacity"),
-                                             .chunk_tokens = config.at("chunk")}));
+                                             .chunk_tokens = config.at("chunk"),
+                                             .cache = cache}));
     QEVICT_RETURN_IF_ERROR(
         server.engine_->Append(server.Tokens(0, std::min(kLoadTokens, server.tokens_.size()))));
     return server;

@@ -19,9 +19,10 @@ Result<SequenceKv> SequenceKv::Create(const KvShape& shape, const Config& config
   QEVICT_CHECK_LT(0u, config.capacity_tokens);
   QEVICT_CHECK_EQ(config.codec == nullptr, config.policy == nullptr);
   SequenceKv kv(shape, config);
-  kv.budget_ = std::make_unique<ByteBudget>(
-      std::min(config.plan.limit_bytes,
-               config.codec == nullptr ? config.plan.total_bytes() : config.plan.limit_bytes));
+  // Without a limit the plan's own bytes are one.
+  const bool limited = config.codec != nullptr && config.plan.limit_bytes != UINT64_MAX;
+  kv.budget_ =
+      std::make_unique<ByteBudget>(limited ? config.plan.limit_bytes : config.plan.total_bytes());
   QEVICT_ASSIGN_OR_RETURN(ByteBudget::Claim claim, kv.budget_->Reserve(config.plan.full_bytes));
   kv.claims_.push_back(std::move(claim));
   // One allocation, so that either the whole tier fits into memory or nothing was taken.

@@ -28,7 +28,9 @@ Result<CachePolicy> ParseCachePolicy(std::string_view name);
 struct KvBudget {
   double share = 0.0;  // in (0, 1]; 0: bytes say it
   uint64_t bytes = 0;
+  // The whole f16 cache is no limit: slots in whole blocks take a little more than its tokens.
   uint64_t LimitBytes(uint64_t full_f16_bytes) const {
+    if (share >= 1.0) return UINT64_MAX;
     return share > 0.0 ? uint64_t(share * double(full_f16_bytes)) : bytes;
   }
 };

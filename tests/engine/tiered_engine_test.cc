@@ -26,6 +26,9 @@ class TieredEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
     cache.tables_folder = tables.path().string();
     return cache;
   }
+  // Too little for f16. Most layers of gemma3 are rings, so its f16 cache takes 27 % of what a
+  // cache of every token in every layer would.
+  static const char* Tight() { return GetParam().config.family == Family::kGemma3 ? "25%" : "60%"; }
   std::unique_ptr<Engine> Load(const CacheConfig& cache, uint32_t threads = 2) const {
     auto engine = Engine::Load(
         {.model_path = tiny_.path(), .threads = threads, .prefill_chunk = kChunk, .cache = cache});
@@ -69,20 +72,22 @@ class TieredEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
 TEST_P(TieredEngineTest, AnUnlimitedBudgetGivesTheFullCachesNumbersExactly) {
   const Run full = GreedyOf({.policy = CachePolicy::kFull}, 100);
   for (const CachePolicy policy : {CachePolicy::kAuto, CachePolicy::kQevict}) {
-    const Run tiered = GreedyOf(Cache(policy, "1GiB"), 100);
-    EXPECT_EQ(tiered.tokens, full.tokens);
-    EXPECT_EQ(tiered.last_logits, full.last_logits);
+    for (const char* budget : {"1GiB", "100%"}) {
+      const Run tiered = GreedyOf(Cache(policy, budget), 100);
+      EXPECT_EQ(tiered.tokens, full.tokens) << budget;
+      EXPECT_EQ(tiered.last_logits, full.last_logits) << budget;
+    }
   }
 }
 
 TEST_P(TieredEngineTest, APromptThatPassesLayerByLayerGivesTheFullCachesLogitsExactly) {
   const Run full = GreedyOf({.policy = CachePolicy::kFull}, 0);
-  const Run tiered = GreedyOf(Cache(CachePolicy::kAuto, "60%"), 0);
+  const Run tiered = GreedyOf(Cache(CachePolicy::kAuto, Tight()), 0);
   EXPECT_EQ(tiered.prompt_logits, full.prompt_logits);
 }
 
 TEST_P(TieredEngineTest, TheNumberOfThreadsDoesNotChangeTheNumbers) {
-  CacheConfig cache = Cache(CachePolicy::kQevict, "60%");
+  CacheConfig cache = Cache(CachePolicy::kQevict, Tight());
   for (const PrefillMode prefill : {PrefillMode::kExact, PrefillMode::kStream}) {
     cache.prefill = prefill;
     const Run one = GreedyOf(cache, 60, 1);
@@ -95,7 +100,7 @@ TEST_P(TieredEngineTest, TheNumberOfThreadsDoesNotChangeTheNumbers) {
 }
 
 TEST_P(TieredEngineTest, AStreamedPromptNeedsAChunkBesideTheBudget) {
-  CacheConfig cache = Cache(CachePolicy::kAuto, "60%");
+  CacheConfig cache = Cache(CachePolicy::kAuto, Tight());
   cache.prefill = PrefillMode::kStream;
   const auto engine = Load(cache);
   const auto sequence = engine->NewSequence(kContext).value();
@@ -109,7 +114,7 @@ TEST_P(TieredEngineTest, AStreamedPromptNeedsAChunkBesideTheBudget) {
 }
 
 TEST_P(TieredEngineTest, ACancelledPromptLeavesAnEmptySequenceThatCanBeUsed) {
-  const CacheConfig cache = Cache(CachePolicy::kAuto, "60%");
+  const CacheConfig cache = Cache(CachePolicy::kAuto, Tight());
   const auto engine = Load(cache);
   const auto sequence = engine->NewSequence(kContext).value();
   std::atomic<int> asked{0};
@@ -123,7 +128,7 @@ TEST_P(TieredEngineTest, ACancelledPromptLeavesAnEmptySequenceThatCanBeUsed) {
 }
 
 TEST_P(TieredEngineTest, AnotherPromptFollowsTheFirst) {
-  const auto engine = Load(Cache(CachePolicy::kAuto, "60%"));
+  const auto engine = Load(Cache(CachePolicy::kAuto, Tight()));
   const auto sequence = engine->NewSequence(kContext).value();
   Greedy(*engine, *sequence, 10);
   std::vector<float> logits;

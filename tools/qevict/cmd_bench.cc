@@ -14,6 +14,7 @@
 #include "model/hyperparameters.h"
 #include "model/tokenizer.h"
 #include "tools/qevict/bench_report.h"
+#include "tools/qevict/cache_options.h"
 #include "tools/qevict/command.h"
 #include "tools/qevict/commit.h"
 #include "tools/qevict/interrupt.h"
@@ -29,6 +30,7 @@ struct BenchOptions {
   std::string model, against, file;
   std::vector<uint32_t> contexts = {2048};
   uint32_t decode_tokens = 64, threads = 0, repeat = 5, chunk = 0, peer_chunk = 0;
+  CacheConfig cache;
 };
 
 std::string CpuName() {
@@ -95,9 +97,13 @@ Result<BenchRun> Prepare(const BenchOptions& options) {
   run.config.threads = threads;
   run.config.chunk_tokens = options.chunk;
   run.config.peer_chunk_tokens = options.peer_chunk;
-  // A sliding-window layer has forgotten what going back would need.
-  run.config.decode_end =
-      shape.swa_window == 0 ? bench::DecodeEnd::kRewind : bench::DecodeEnd::kStay;
+  QEVICT_RETURN_IF_ERROR(options.cache.Validate());
+  run.config.cache = options.cache;
+  run.config.cache.tables_folder = TablesFolder();
+  // A sliding-window layer has forgotten what going back would need, and so has routing.
+  run.config.decode_end = shape.swa_window == 0 && !options.cache.tiered()
+                              ? bench::DecodeEnd::kRewind
+                              : bench::DecodeEnd::kStay;
   if (!options.file.empty()) {
     QEVICT_ASSIGN_OR_RETURN(run.text, FileTokens(options.file, *file));
   }
@@ -200,6 +206,7 @@ void AddFlags(CLI::App& command, BenchOptions& options) {
       ->check(Within(0, 16384))
       ->type_name("N")
       ->capture_default_str();
+  AddCacheFlags(command, options.cache);
 }
 
 }  // namespace
@@ -209,7 +216,8 @@ void AddBenchCommand(CommandLine& line) {
   CLI::App* command =
       line.Add({"bench", "Measure speed and memory, alone or against another engine",
                 "  qevict bench -m smollm2 --context 0,2048\n"
-                "  qevict bench --against llama.cpp -m qwen2.5-coder-0.5b --context 16384 --json"},
+                "  qevict bench --against llama.cpp -m qwen2.5-coder-0.5b --context 16384 --json\n"
+                "  qevict bench --against full -m smollm2 --context 8000 --kv-budget 20%"},
                [options](OutputFormat format) { return Bench(*options, format); });
   AddFlags(*command, *options);
 
