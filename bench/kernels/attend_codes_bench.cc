@@ -121,14 +121,12 @@ struct CodeState {
     }
     for (size_t i = 0; i < bias.size(); ++i) bias[i] = float(i * 37 % 64) / 32.0f - 1.0f;
     for (size_t w = 0; w < bias_of_window.size(); ++w) bias_of_window[w] = uint32_t(w);
-    scratch = AlignedBuffer::Allocate(AttendCodesScratchBytes(kItemTokens) + 64).value();
   }
   BenchState base;
   std::vector<int8_t> q;
   std::vector<float> q_scale, bias;
   std::vector<uint32_t> bias_of_window;
   std::vector<float> masses;
-  AlignedBuffer scratch;
 };
 
 // Every thread of a step takes every threads-th item.
@@ -158,8 +156,7 @@ void Attend(AttendCodesFn run, const Codes& codes, const Shape& shape, const uin
        .bias_of_window = state.bias_of_window.data(),
        .state = state.base.state(),
        .masses = codes.extras == Extras::kBiasAndMasses ? state.masses.data() : nullptr,
-       .mass_stride = kItemTokens / kOmega,
-       .scratch = state.scratch.as<void>()});
+       .mass_stride = kItemTokens / kOmega});
 }
 
 void Report(benchmark::State& bench, const Shape& shape, size_t size_bytes,

@@ -6,12 +6,8 @@
 namespace qevict {
 namespace {
 
-// Tokens of one kernel call: bounds its working room, and that of the biases.
+// Tokens of one kernel call: bounds the room for biases.
 constexpr uint32_t kCallTokens = 2048;
-
-float* Align64(std::vector<float>& room) {
-  return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(room.data()) + 63) / 64 * 64);
-}
 
 }  // namespace
 
@@ -59,7 +55,6 @@ void CodeAttention::Attend(const WindowCodec& codec, LayerId layer, KvHeadId hea
   }
   const uint32_t omega = args.windows->omega();
   const uint32_t call_windows = std::max(1u, kCallTokens / omega);
-  scratch.kernel.resize(AttendCodesScratchBytes(size_t{call_windows} * omega) / sizeof(float) + 16);
   for (uint32_t first = args.first; first < args.last; first += call_windows) {
     const uint32_t last = std::min(args.last, first + call_windows);
     PrepareBias(codec, args, first, last, scratch);
@@ -77,8 +72,7 @@ void CodeAttention::Attend(const WindowCodec& codec, LayerId layer, KvHeadId hea
                    .bias_of_window = scratch.bias_of_window.data(),
                    .state = args.state,
                    .masses = args.masses == nullptr ? nullptr : args.masses + (first - args.first),
-                   .mass_stride = args.mass_stride,
-                   .scratch = Align64(scratch.kernel)});
+                   .mass_stride = args.mass_stride});
     for (size_t r = 0; args.masses != nullptr && first != args.first && r < args.rows; ++r) {
       const float rescale = std::exp(scratch.m_before[r] - args.state.m[r]);
       float* before = args.masses + r * args.mass_stride;

@@ -8,7 +8,6 @@
 #include "cache/head_windows.h"
 #include "cache/kv_shape.h"
 #include "codec/window_codec.h"
-#include "core/aligned_buffer.h"
 #include "core/isa.h"
 #include "kernels/attend_codes/attend_codes.h"
 #include "kernels/dot_rows/dot_rows.h"
@@ -23,7 +22,6 @@ class CodeAttention {
     std::vector<float> q_scale, mean_queries, bias, m_before;
     std::vector<const float*> turns;
     std::vector<uint32_t> bias_of_window;
-    std::vector<float> kernel;
   };
   struct Args {
     size_t rows = 0;

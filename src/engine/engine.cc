@@ -138,7 +138,7 @@ class GgufEngine final : public Engine {
     logit_rows_.clear();
     slices_.clear();
     for (const BatchItem& item : batch) {
-      SequenceKv& kv = KvOf(item);
+      SequenceKv& kv = item.sequence->kv();
       const uint32_t first_row = uint32_t(tokens_.size()), count = uint32_t(item.tokens.size());
       const uint32_t observed = std::min(count, kv.observed_tokens());
       slices_.push_back({&kv, first_row, count, count - observed});
@@ -268,13 +268,9 @@ class GgufEngine final : public Engine {
     return recorder.Build();
   }
 
-  static SequenceKv& KvOf(const Sequence& sequence) {
-    return static_cast<CachedSequence&>(const_cast<Sequence&>(sequence)).kv();
-  }
-
-  bool PassesByLayer(const Sequence& sequence, size_t tokens) const override {
-    return KvOf(sequence).codec() != nullptr && cache_.prefill == PrefillMode::kExact &&
-           sequence.size_tokens() == 0 && KvOf(sequence).needs_staging(uint32_t(tokens));
+  bool PassesByLayer(Sequence& sequence, size_t tokens) const override {
+    return sequence.kv().codec() != nullptr && cache_.prefill == PrefillMode::kExact &&
+           sequence.size_tokens() == 0 && sequence.kv().needs_staging(uint32_t(tokens));
   }
 
   // Binds attention to the chunk and layer that the runner is about to compute.
@@ -312,7 +308,7 @@ class GgufEngine final : public Engine {
                    .logits = LogitRows::kLast,
                    .logits_out = prompt.logits_out};
     QEVICT_RETURN_IF_ERROR(ValidateTokens(item));
-    SequenceKv& kv = KvOf(*prompt.sequence);
+    SequenceKv& kv = prompt.sequence->kv();
     QEVICT_RETURN_IF_ERROR(kv.BeginPrompt(uint32_t(prompt.tokens.size())));
     positions_.clear();
     for (uint32_t t = 0; t < prompt.tokens.size(); ++t) positions_.emplace_back(t);
@@ -334,10 +330,6 @@ class GgufEngine final : public Engine {
       (*prompt.progress)(uint32_t(prompt.tokens.size()), uint32_t(prompt.tokens.size()));
     }
     return {};
-  }
-
-  static SequenceKv& KvOf(const BatchItem& item) {
-    return static_cast<CachedSequence*>(item.sequence)->kv();
   }
 
   // For everything that the commit of a batch writes, so that it cannot fail half-way.

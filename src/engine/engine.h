@@ -114,9 +114,7 @@ class Engine {
     const CancelFn* cancel;
   };
   // Whether a prompt takes the layer-by-layer path, and that path.
-  virtual bool PassesByLayer(const Sequence& /*sequence*/, size_t /*tokens*/) const {
-    return false;
-  }
+  virtual bool PassesByLayer(Sequence& /*sequence*/, size_t /*tokens*/) const { return false; }
   virtual Status PrefillByLayer(const Prompt& /*prompt*/) { return {}; }
   uint32_t prefill_chunk_ = 512;
 };

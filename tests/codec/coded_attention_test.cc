@@ -85,7 +85,6 @@ TEST_P(CodedAttentionTest, IsAttentionOverTheDecodedRows) {
   AlignedBuffer o = AlignedBuffer::Allocate(head_dim * sizeof(float)).value();
   const AttentionState state = {&state_m, &state_d, o.as<float>()};
   ResetState(state, 1, head_dim);
-  AlignedBuffer scratch = AlignedBuffer::Allocate(AttendCodesScratchBytes(kTokens)).value();
   AttendCodesArgs args;
   args.rows = 1;
   args.format = format;
@@ -98,7 +97,6 @@ TEST_P(CodedAttentionTest, IsAttentionOverTheDecodedRows) {
   args.bias_stride = bias.size();
   args.bias_of_window = bias_of_window.data();
   args.state = state;
-  args.scratch = scratch.as<void>();
   AttendCodesVariants().back().run(args);  // the scalar reference
   codec.FinishValues(state.o);
 

@@ -67,8 +67,6 @@ struct Attention {
   }
   void RunInto(AttendCodesFn run, Outcome& outcome) const {
     const std::vector<uint32_t> bias_of_window = BiasOfWindow(windows());
-    AlignedBuffer scratch =
-        AlignedBuffer::Allocate(AttendCodesScratchBytes(range.end - range.begin) + 64).value();
     run({.rows = rows.count,
          .format = pages.format(),
          .q = rows.q.data(),
@@ -82,8 +80,7 @@ struct Attention {
          .bias_of_window = HasBias(options) ? bias_of_window.data() : nullptr,
          .state = outcome.state.state(),
          .masses = HasMasses(options) ? outcome.masses.data() : nullptr,
-         .mass_stride = outcome.mass_stride,
-         .scratch = scratch.as<void>()});
+         .mass_stride = outcome.mass_stride});
   }
 };
 

@@ -14,10 +14,6 @@ void AttendCodesNeon(const AttendCodesArgs&);
 void AttendCodesScalar(
     const AttendCodesArgs&);  // attend_codes_scalar.cc; the others are attend_codes_simd.cc
 
-// Scores, weights and scales of one page fit on the stack, and masses are kept up to date where
-// they lie, so no variant keeps anything from page to page.
-size_t AttendCodesScratchBytes(size_t /*tokens*/) { return 0; }
-
 std::span<const KernelVariant<AttendCodesFn>> AttendCodesVariants() {
   static constexpr KernelVariant<AttendCodesFn> kVariants[] = {
 #if QEVICT_HAVE_AVX512

@@ -36,13 +36,8 @@ struct AttendCodesArgs {
   // first of this call) of exp(s[r, t] - m[r]), with the m[r] that the state holds on return.
   float* masses = nullptr;
   size_t mass_stride = 0;
-  void* scratch =
-      nullptr;  // AttendCodesScratchBytes(end - begin) bytes, 64-byte aligned, one per thread
 };
 using AttendCodesFn = void (*)(const AttendCodesArgs&);
-
-// Enough for every variant.
-size_t AttendCodesScratchBytes(size_t tokens);
 
 // Fastest first; the last is the scalar reference, which runs anywhere.
 std::span<const KernelVariant<AttendCodesFn>> AttendCodesVariants();
