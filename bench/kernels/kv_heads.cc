@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <random>
 
 namespace qevict {
@@ -25,9 +24,7 @@ KvHeads::KvHeads(size_t heads, size_t tokens, size_t head_dim)
 }
 
 const KvHeads& KvHeads::Shared(size_t heads, size_t tokens, size_t head_dim) {
-  static std::mutex mutex;
   static std::unique_ptr<KvHeads> shared;
-  const std::lock_guard lock(mutex);
   if (!shared || shared->heads_ != heads || shared->tokens_ != tokens ||
       shared->head_dim_ != head_dim) {
     shared.reset();

@@ -14,7 +14,7 @@ class KvHeads {
  public:
   // Filled with values in (-2, 2). tokens % 16 == 0.
   KvHeads(size_t heads, size_t tokens, size_t head_dim);
-  // One set lives at a time: a shape's variants share it. Safe to call from several threads.
+  // One set lives at a time: a shape's variants share it.
   static const KvHeads& Shared(size_t heads, size_t tokens, size_t head_dim);
 
   KvView view(size_t head) const;

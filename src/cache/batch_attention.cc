@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cache/decode_split.h"
 #include "core/check.h"
 
 namespace qevict {
@@ -12,19 +13,6 @@ namespace {
 constexpr uint32_t kStoreTokens = 64;
 
 constexpr size_t RoundUp16(size_t n) { return (n + 15) / 16 * 16; }
-
-// Keys per decode item. Long enough that the first tile of an item, which nothing prefetched, does
-// not count (512 -> 2,048 keys at 32K tokens: 42.1 -> 39.0 ms a step, Qwen 0.5B shapes, one
-// thread); short enough that a dozen threads find work at 8K.
-uint32_t DecodeSplitTokens(uint32_t visible_tokens) {
-  return std::clamp<uint32_t>((visible_tokens / 16 + 511) / 512 * 512, 512, 2048);
-}
-
-// Codes per decode item, in tokens: turning queries into code space and sums back counts once an
-// item.
-uint32_t CodeSplitTokens(uint32_t tokens) {
-  return std::clamp<uint32_t>((tokens / 8 + 1023) / 1024 * 1024, 1024, 4096);
-}
 
 uint32_t QueryBlockTokens(uint32_t group) { return std::max<uint32_t>(1, kPrefillMaxRows / group); }
 

@@ -258,9 +258,12 @@ TEST_F(RunCommandTest, CtrlCEndsAnAnswerWithWhatWasWritten) {
       "kill -INT $!; wait $!; echo $? >&2; cat $DIR/err >&2; cat $DIR/out");
   EXPECT_THAT(run.err, StartsWith("130\n"));
   EXPECT_THAT(run.err, HasSubstr("interrupted"));
-  ASSERT_FALSE(run.out.empty());
-  const size_t common = std::min(run.out.size(), whole.size());
-  EXPECT_EQ(run.out.substr(0, common), whole.substr(0, common));
+  // A character that the interruption cut in two is written as U+FFFD.
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+  std::string_view out = run.out;
+  ASSERT_FALSE(out.empty());
+  if (out.ends_with(kReplacement)) out.remove_suffix(kReplacement.size());
+  EXPECT_THAT(whole, StartsWith(std::string(out.substr(0, whole.size()))));
 }
 
 TEST_F(RunCommandTest, CtrlCEndsReadingThePrompt) {
