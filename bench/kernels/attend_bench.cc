@@ -242,7 +242,8 @@ void CheckCodesAgainstScalar(const KernelVariant<AttendCodesFn>& variant, const 
   CodeState actual(shape.group, shape.head_dim, kCheckedTokens);
   CodeState expected(shape.group, shape.head_dim, kCheckedTokens);
   Attend(variant.run, codes, shape, heads.pages(0), 0, kCheckedTokens, actual);
-  Attend(AttendCodesVariants().back().run, codes, shape, heads.pages(0), 0, kCheckedTokens, expected);
+  Attend(AttendCodesVariants().back().run, codes, shape, heads.pages(0), 0, kCheckedTokens,
+         expected);
   for (size_t i = 0; i < actual.base.o.size(); ++i) {
     const float a = actual.base.o[i] / actual.base.d[i / shape.head_dim];
     const float e = expected.base.o[i] / expected.base.d[i / shape.head_dim];
