@@ -21,15 +21,14 @@ std::vector<float> GaussianRow(test::Random& random) {
 
 WindowCodec::Config TwoLayers(uint32_t omega) {
   test::Random random(5);
-  WindowCodec::Config config{.format = {kHeadDim, 3, 2},
-                             .rope = {.head_dim = kHeadDim,
-                                      .layout = RopePairs::Layout::kHalves,
-                                      .angles = {}},
-                             .layers = kLayers,
-                             .kv_heads = kKvHeads,
-                             .heads = {},
-                             .sinks = kSinks,
-                             .omega = omega};
+  WindowCodec::Config config{
+      .format = {kHeadDim, 3, 2},
+      .rope = {.head_dim = kHeadDim, .layout = RopePairs::Layout::kHalves, .angles = {}},
+      .layers = kLayers,
+      .kv_heads = kKvHeads,
+      .heads = {},
+      .sinks = kSinks,
+      .omega = omega};
   for (uint32_t i = 0; i < kHeadDim / 2; ++i)
     config.rope.angles.push_back(std::pow(10000.0, -2.0 * i / kHeadDim));
   for (uint32_t h = 0; h < kLayers * kKvHeads; ++h) {
