@@ -34,7 +34,7 @@ class MemoryTest : public ::testing::Test {
     for (int i = 0; i < 1'600; ++i) file << char('a' + i * i % 23);
   }
   Measured Run(std::vector<std::string> flags) const {
-    std::vector<std::string> arguments = {"run",   "-m", model_.path(), "--ignore-eos", "--raw",
+    std::vector<std::string> arguments = {"run",    "-m", model_.path(), "--ignore-eos", "--raw",
                                           "--json", "-f", prompt_,       "-n",           "16"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     const ProgramRun run = RunQevict(arguments);
