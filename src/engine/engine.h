@@ -72,10 +72,12 @@ using ProgressFn = std::function<void(uint32_t done, uint32_t total)>;
 class Engine {
  public:
   // A model that is first used with a tiered cache reads a built-in text so that the codec can be
-  // fitted to it; `progress` shows how far that is. Errors: kNotFound, kBadFile, kUnsupported,
-  // kOutOfMemory, kInvalidArgument (QEVICT_ISA, counts, cache), kIo, kInternal.
+  // fitted to it; `progress` shows how far that is and `cancel` ends it. Errors: kCancelled,
+  // kNotFound, kBadFile, kUnsupported, kOutOfMemory, kInvalidArgument (QEVICT_ISA, counts, cache),
+  // kIo, kInternal.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> Load(const EngineConfig& config,
-                                                            const ProgressFn& progress = {});
+                                                            const ProgressFn& progress = {},
+                                                            const CancelFn& cancel = {});
   virtual ~Engine() = default;
 
   virtual const Hyperparameters& hyperparameters() const = 0;
