@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "model/thread_wait.h"
 #include "tools/qevict/command.h"
 #include "tools/qevict/exit_status.h"
 
@@ -31,6 +32,7 @@ void OnBusError(int /*signal*/) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  qevict::BoundThreadSpinning(argv);
   TakeClosedStandardStreams();
   signal(SIGBUS, OnBusError);
   qevict::cli::CommandLine line;
