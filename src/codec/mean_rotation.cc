@@ -35,9 +35,9 @@ void MeanTurn(const RopePairs& pairs, Position first, uint32_t tokens, float* tu
 void Turn(const RopePairs& pairs, const float* turn, const float* x, float* out) {
   for (size_t i = 0; i < pairs.pairs(); ++i) {
     const size_t a = pairs.first(i), b = pairs.second(i);
-    const float xa = x[a], xb = x[b];
-    out[a] = xa * turn[a] - xb * turn[b];
-    out[b] = xa * turn[b] + xb * turn[a];
+    const float xa = x[a], xb = x[b], cosine = turn[a], sine = turn[b];
+    out[a] = xa * cosine - xb * sine;
+    out[b] = xa * sine + xb * cosine;
   }
   for (size_t c = pairs.dims(); c < pairs.head_dim; ++c) out[c] = x[c];
 }
@@ -45,9 +45,9 @@ void Turn(const RopePairs& pairs, const float* turn, const float* x, float* out)
 void TurnBack(const RopePairs& pairs, const float* turn, const float* x, float* out) {
   for (size_t i = 0; i < pairs.pairs(); ++i) {
     const size_t a = pairs.first(i), b = pairs.second(i);
-    const float xa = x[a], xb = x[b];
-    out[a] = xa * turn[a] + xb * turn[b];
-    out[b] = xb * turn[a] - xa * turn[b];
+    const float xa = x[a], xb = x[b], cosine = turn[a], sine = turn[b];
+    out[a] = xa * cosine + xb * sine;
+    out[b] = xb * cosine - xa * sine;
   }
   for (size_t c = pairs.dims(); c < pairs.head_dim; ++c) out[c] = x[c] * turn[c];
 }

@@ -24,7 +24,7 @@ void MeanTurn(const RopePairs& pairs, Position first, uint32_t tokens, float* tu
 
 // out := the mean turn of x, and the transposed one, which is the inverse for a single position.
 // Pairs are complex numbers: x times `turn`, and x times its conjugate. [head_dim] each; out may be
-// x.
+// x or turn.
 // By a mean instead of a turn, TurnBack makes of a query q what gives its product with the mean at
 // every turn: z = TurnBack(mean, q) has sum_c z[c] turn[c] = q . Turn(turn, mean).
 void Turn(const RopePairs& pairs, const float* turn, const float* x, float* out);

@@ -16,7 +16,10 @@
 namespace qevict {
 namespace {
 
-constexpr char kMagic[] = "QEVTAB01";  // its last two digits are the version
+// Its last two digits are the version. Tables of version 01 had scales that did not fit keys with a
+// large mean.
+constexpr char kMagic[] = "QEVTAB02";
+constexpr size_t kMagicNameChars = 6;
 constexpr size_t kHexDigits = 64;
 constexpr uint64_t kHeadBytes = 8 << 20;
 constexpr uint64_t kPieceBytes = 64 << 10;
@@ -88,6 +91,8 @@ Result<std::optional<std::vector<HeadTables>>> ReadTables(const std::string& pat
     return Fail(ErrorCode::kIo, path + " cannot be read");
   }
   const Header expected = MakeHeader(fingerprint, shape);
+  const auto same = [&](size_t chars) { return content.compare(0, chars, kMagic, chars) == 0; };
+  if (same(kMagicNameChars) && !same(sizeof(Header::magic))) return std::nullopt;
   const auto bytes = std::span(reinterpret_cast<const uint8_t*>(content.data()), content.size());
   if (std::memcmp(content.data(), &expected, sizeof(expected)) != 0 ||
       Digest(bytes.first(payload)) != content.substr(payload)) {

@@ -22,8 +22,8 @@ std::string ModelFingerprint(const GgufFile& file);
 
 // FOLDER/FINGERPRINT.tables
 std::string TablesPath(const std::string& folder, const std::string& fingerprint);
-// nullopt: there is no such file. Error kBadFile: it is damaged or of another version, shape or
-// model; kIo.
+// nullopt: there is no such file, or one of another version. Error kBadFile: it is damaged or of
+// another shape or model; kIo.
 Result<std::optional<std::vector<HeadTables>>> ReadTables(const std::string& path,
                                                           const std::string& fingerprint,
                                                           const TablesShape& shape);

@@ -68,6 +68,22 @@ TEST_P(TurnTest, OfAMeanIsTheMeanOfTheTurnedKeys) {
   for (size_t c = 64; c < 96; ++c) ASSERT_EQ(mu[c], mean[c]) << c;
 }
 
+TEST_P(TurnTest, TheResultMayReplaceEitherFactor) {
+  const RopePairs pairs = Pairs(80, 64, GetParam());
+  test::Random random(6);
+  const std::vector<float> row = GaussianRow(80, random);
+  std::vector<float> turn(80), expected(80);
+  MeanTurn(pairs, Position(77), 8, turn.data());
+  for (const auto& turned : {Turn, TurnBack}) {
+    turned(pairs, turn.data(), row.data(), expected.data());
+    std::vector<float> x = row, by = turn;
+    turned(pairs, turn.data(), x.data(), x.data());
+    turned(pairs, by.data(), row.data(), by.data());
+    EXPECT_EQ(x, expected);
+    EXPECT_EQ(by, expected);
+  }
+}
+
 TEST_P(TurnTest, BackUndoesTheTurnOfASinglePosition) {
   const RopePairs pairs = Pairs(64, 32, GetParam());
   test::Random random(4);
