@@ -266,6 +266,19 @@ TEST_F(RunCommandTest, CtrlCEndsAnAnswerWithWhatWasWritten) {
   EXPECT_THAT(whole, StartsWith(std::string(out.substr(0, whole.size()))));
 }
 
+TEST_F(RunCommandTest, ThreadsSpinBrieflyUnlessTheUserHasChosen) {
+  const auto spins = [&](const std::string& environment) {
+    return Shell("unset OMP_WAIT_POLICY GOMP_SPINCOUNT; " + environment +
+                 " $RUN -p x -n 16000 > $DIR/out 2> /dev/null & while [ ! -s $DIR/out ]; do sleep "
+                 "0.01; done; tr '\\0' '\\n' < /proc/$!/environ | grep ^GOMP_SPINCOUNT; kill $!;"
+                 "wait $!")
+        .out;
+  };
+  EXPECT_EQ(spins(""), "GOMP_SPINCOUNT=300\n");
+  EXPECT_EQ(spins("GOMP_SPINCOUNT=7"), "GOMP_SPINCOUNT=7\n");
+  EXPECT_EQ(spins("OMP_WAIT_POLICY=passive"), "");
+}
+
 TEST_F(RunCommandTest, AModelThatIsCutShortWhileItRunsEndsInOneSentence) {
   const ProgramRun run = Shell(
       "cp " + model_.path() +
