@@ -51,6 +51,7 @@ Status WriteAll(int fd, std::string_view text) {
 
 // What worker_child.cc reads again. A comparison uses these options of the cache.
 Json CacheJson(const CacheConfig& cache) {
+  const ScoringConfig scoring = cache.scoring();
   return {{"policy", CachePolicyName(cache.policy)},
           {"share", cache.budget ? cache.budget->share : 0.0},
           {"bytes", cache.budget ? cache.budget->bytes : 0},
@@ -61,6 +62,11 @@ Json CacheJson(const CacheConfig& cache) {
           {"value_bits", cache.value_bits},
           {"stream", cache.prefill == PrefillMode::kStream},
           {"pin", cache.promotion == Promotion::kPin},
+          {"event", scoring.when == ScoreWhen::kEvent},
+          {"prior", scoring.prior_tokens},
+          {"max", scoring.group == GroupMass::kMax},
+          {"age", scoring.per_voter},
+          {"values", scoring.value_weighted},
           {"tables", cache.tables_folder}};
 }
 

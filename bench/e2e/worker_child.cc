@@ -42,6 +42,14 @@ Result<CacheConfig> CacheOf(const Json& json) {
   cache.value_bits = json.at("value_bits");
   cache.prefill = json.at("stream") ? PrefillMode::kStream : PrefillMode::kExact;
   cache.promotion = json.at("pin") ? Promotion::kPin : Promotion::kExpand;
+  // Policies that never choose have no scoring that could be chosen.
+  if (cache.tiered() && cache.policy != CachePolicy::kQuant) {
+    cache.scoring_choice = {.when = json.at("event") ? ScoreWhen::kEvent : ScoreWhen::kStep,
+                            .prior_tokens = json.at("prior").get<uint32_t>(),
+                            .group = json.at("max") ? GroupMass::kMax : GroupMass::kMean,
+                            .per_voter = json.at("age"),
+                            .value_weighted = json.at("values")};
+  }
   cache.tables_folder = json.at("tables");
   return cache;
 }

@@ -2,7 +2,8 @@
 // depend on the number of threads, so results do not either, and handed out by a counter. A
 // sequence with one new token has, per KV head, an item for each range of f16 keys and of codes;
 // the item that finishes a head last merges its partial states in order. A sequence with more has
-// an item per KV head and block of query tokens.
+// an item per KV head and block of query tokens. Either way those of its tokens that vote add what
+// windows received to the sequence's masses.
 #pragma once
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include "cache/attention.h"
 #include "cache/code_attention.h"
 #include "cache/sequence_kv.h"
+#include "cache/window_votes.h"
 #include "core/isa.h"
 #include "kernels/attend_decode/attend_decode.h"
 #include "kernels/attend_prefill/attend_prefill.h"
@@ -25,8 +27,8 @@ namespace qevict {
 struct BatchSlice {
   SequenceKv* kv = nullptr;
   uint32_t first_row = 0, tokens = 0;
-  // Of a prompt's tokens, those from here on vote on windows (SequenceKv::tracks_mass).
-  uint32_t observed_from = 0;
+  // Those from here on vote on windows, where SequenceKv::tracks_mass.
+  uint32_t voters_from = 0;
 };
 
 // Sees every row that passes through. Called like the Attention it watches, by the same threads.
@@ -52,7 +54,7 @@ class BatchAttention final : public Attention {
   void Attend(LayerId layer, RowsView q, float* out, size_t thread, size_t threads) override;
 
  private:
-  enum class Work : uint8_t { kPrompt, kObserve, kFull, kCodes };
+  enum class Work : uint8_t { kPrompt, kFull, kCodes };
   // One unit of work of a layer.
   struct Item {
     Work work = Work::kFull;
@@ -99,12 +101,13 @@ class BatchAttention final : public Attention {
   // One query row's group over a part of its head's keys. `masses` may be null.
   void AttendPart(const HeadKeys& keys, const Part& part, AttentionState state, float* masses,
                   Scratch& scratch) const;
-  // Adds what `part` received to the sequence's masses: its share of the whole softmax, whose (m,
-  // d) are `whole`; `m` [group] is what `masses` refers to.
-  void AddMasses(const HeadKeys& keys, const Part& part, const float* masses, const float* m,
-                 AttentionState whole) const;
+  // Adds what `part` received to `windows`, [group, places and open window, codes]: its share of
+  // the whole softmax, whose (m, d) are `whole`; `m` [group] is what `masses` refers to.
+  void GatherMasses(const HeadKeys& keys, const Part& part, const float* masses, const float* m,
+                    AttentionState whole, std::span<float> windows) const;
   void FinishHead(LayerId layer, const Item& item, float* out, Scratch& scratch);
-  void Observe(LayerId layer, const Item& item, RowsView q, Scratch& scratch) const;
+  // The tokens of `item` from token `voter` on vote; their attention is in `scratch`.
+  void Vote(const HeadKeys& keys, const Item& item, uint32_t voter, Scratch& scratch) const;
   void AttendPrompt(LayerId layer, const Item& item, RowsView q, float* out, Scratch& scratch);
 
   KvShape shape_;
@@ -112,6 +115,7 @@ class BatchAttention final : public Attention {
   AttendPrefillFn attend_prefill_;
   StoreKvFn store_kv_;
   CodeAttention code_attention_;
+  WindowVotes votes_;
   AttentionObserver* observer_ = nullptr;
   std::vector<BatchSlice> slices_;
   std::vector<Layer> layers_;

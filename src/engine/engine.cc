@@ -78,6 +78,8 @@ TierSplit SplitOf(CachePolicy policy) {
       return TierSplit::kFullOnly;
     case CachePolicy::kQuant:
       return TierSplit::kCodeAll;
+    case CachePolicy::kEvict:
+      return TierSplit::kFullHistory;
     case CachePolicy::kQevict:
       return TierSplit::kFullAndCodes;
     case CachePolicy::kAuto:
@@ -140,8 +142,7 @@ class GgufEngine final : public Engine {
     for (const BatchItem& item : batch) {
       SequenceKv& kv = item.sequence->kv();
       const uint32_t first_row = uint32_t(tokens_.size()), count = uint32_t(item.tokens.size());
-      const uint32_t observed = std::min(count, kv.observed_tokens());
-      slices_.push_back({&kv, first_row, count, count - observed});
+      slices_.push_back({&kv, first_row, count, kv.VotersFrom(count)});
       tokens_.insert(tokens_.end(), item.tokens.begin(), item.tokens.end());
       for (uint32_t t = 0; t < count; ++t) positions_.emplace_back(kv.size_tokens() + t);
       for (uint32_t t = FirstLogitToken(item); t < count; ++t) logit_rows_.push_back(first_row + t);
@@ -180,6 +181,7 @@ class GgufEngine final : public Engine {
                                          .geometry = cache_.geometry,
                                          .plan = plan,
                                          .promotion = cache_.promotion,
+                                         .scoring = cache_.scoring(),
                                          .codec = codec,
                                          .policy = codec != nullptr ? &policy_ : nullptr});
     if (!kv) {
@@ -197,6 +199,7 @@ class GgufEngine final : public Engine {
                         .geometry = cache_.geometry,
                         .key_bits = cache_.key_bits,
                         .value_bits = cache_.value_bits,
+                        .scoring = cache_.scoring(),
                         .capacity_tokens = capacity_tokens,
                         .max_batch_tokens = prefill_chunk_,
                         .limit_bytes = UINT64_MAX};
@@ -286,8 +289,8 @@ class GgufEngine final : public Engine {
       kv_.SetPassed(first);
       // Tokens that vote on windows are the prompt's last ones; they may lie in several chunks.
       const uint32_t tokens = uint32_t(prompt_.tokens.size());
-      const uint32_t observed = tokens - std::min(tokens, kv_.observed_tokens());
-      const BatchSlice slice{&kv_, 0, rows, std::clamp(observed, first, first + rows) - first};
+      const uint32_t voters = std::clamp(kv_.VotersFrom(tokens), first, first + rows) - first;
+      const BatchSlice slice{&kv_, 0, rows, voters};
       if (*prompt_.progress) {
         const uint64_t layers = engine_.hyperparameters_.layers;
         (*prompt_.progress)(uint32_t((uint64_t{layer.value} * tokens + first) / layers), tokens);

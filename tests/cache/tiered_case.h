@@ -43,6 +43,7 @@ struct TieredConfig {
   uint32_t threads = 1;
   bool tiers = true;                      // false: a plain f16 cache
   const RoutingPolicy* policy = nullptr;  // null: as `room` says
+  ScoringConfig scoring = {};
 };
 
 inline KvShape SmallShape(uint32_t head_dim, bool swa) {
@@ -74,7 +75,8 @@ inline CachePlan TightPlan(const TieredConfig& config, CodeFormat format) {
                                                 config.shape.head_dim * 4);
   const uint32_t pages = CodePages(plan.code_windows(), g.omega);
   plan.ledger_bytes = AlignedBuffer::RoundedBytes(
-      routed * kv_heads * LedgerHeadBytes(plan.full_slots / g.omega, plan.code_windows(), pages));
+      routed * kv_heads * LedgerHeadBytes(plan.full_slots / g.omega, plan.code_windows(), pages) +
+      ScoringBytes(config.scoring, g.complete_windows(config.capacity_tokens), routed * kv_heads));
   plan.code_bytes = (routed * kv_heads * pages + kSlabPages - 1) / kSlabPages * SlabBytes(format);
   plan.limit_bytes = plan.total_bytes();
   return plan;
@@ -91,6 +93,7 @@ class TieredCase {
                 ? TightPlan(config, codec_->format())
                 : PlanCache(config.shape, {.split = config.split,
                                            .geometry = config.geometry,
+                                           .scoring = config.scoring,
                                            .capacity_tokens = config.capacity_tokens,
                                            .max_batch_tokens = config.max_batch_tokens,
                                            .limit_bytes = UINT64_MAX / 2})
@@ -104,6 +107,7 @@ class TieredCase {
                                               .geometry = config_.geometry,
                                               .plan = plan,
                                               .promotion = config_.promotion,
+                                              .scoring = config_.scoring,
                                               .codec = config_.tiers ? codec_.get() : nullptr,
                                               .policy = config_.tiers ? &policy() : nullptr});
   }
@@ -123,10 +127,10 @@ class TieredCase {
   }
   // The same behind a BeginBatch.
   std::vector<float> Finish(uint32_t tokens, Compared compared = Compared::kNot) {
-    Bind({.kv = &*kv_, .tokens = tokens, .observed_from = ObservedFrom(tokens)});
+    Bind({.kv = &*kv_, .tokens = tokens, .voters_from = kv_->VotersFrom(tokens)});
     std::vector<float> all;
     for (uint32_t l = 0; l < config_.shape.layers; ++l) {
-      const Chunk chunk{kv_->size_tokens(), tokens, ObservedFrom(tokens)};
+      const Chunk chunk{kv_->size_tokens(), tokens, kv_->VotersFrom(tokens)};
       if (compared == Compared::kWithOracle) ClearMasses();
       RunLayer(LayerId(l), chunk, compared, all);
       if (compared == Compared::kWithOracle) CompareMasses(LayerId(l));
@@ -144,9 +148,10 @@ class TieredCase {
       for (uint32_t first = 0; first < tokens; first += config_.max_batch_tokens) {
         const uint32_t count = std::min(config_.max_batch_tokens, tokens - first);
         kv_->SetPassed(first);
-        const uint32_t observed = std::clamp(ObservedFrom(tokens), first, first + count) - first;
-        Bind({.kv = &*kv_, .tokens = count, .observed_from = observed});
-        RunLayer(LayerId(l), {first, count, observed}, compared, all);
+        const uint32_t voters =
+            std::clamp(kv_->VotersFrom(tokens), first, first + count) - first;
+        Bind({.kv = &*kv_, .tokens = count, .voters_from = voters});
+        RunLayer(LayerId(l), {first, count, voters}, compared, all);
       }
       if (compared == Compared::kWithOracle) CompareMasses(LayerId(l));
       kv_->CommitLayer(LayerId(l));
@@ -230,12 +235,8 @@ class TieredCase {
 
   struct Chunk {
     uint32_t first = 0, tokens = 0;  // positions
-    uint32_t observed_from = 0;      // of these tokens, those from here on are counted in masses
+    uint32_t voters_from = 0;        // of these tokens, those from here on are counted in masses
   };
-
-  uint32_t ObservedFrom(uint32_t tokens) const {
-    return tokens - std::min(tokens, kv_->observed_tokens());
-  }
 
   void Bind(const BatchSlice& slice) {
     const uint64_t mapped = AlignedBuffer::MappedBytes();
@@ -293,14 +294,10 @@ class TieredCase {
       const ReferenceAttention oracle(*kv_, layer, KvHeadId(h), chunk.tokens);
       const bool codes = kv_->routed(layer) && !kv_->windows(layer, KvHeadId(h)).attended().empty();
       for (uint32_t t = 0; t < chunk.tokens; ++t) {
+        std::vector<ReferenceAttention::Masses> group_masses(group);
         for (size_t g = 0; g < group; ++g) {
           const size_t row = ((t * config_.shape.kv_heads + h) * group + g) * head_dim;
-          ReferenceAttention::Masses masses;
-          oracle.Attend(t, &q[row], expected.data(), &masses);
-          if (t >= chunk.observed_from && kv_->tracks_mass(layer)) {
-            Add(masses.full, full_masses_[h]);
-            Add(masses.codes, code_masses_[h]);
-          }
+          oracle.Attend(t, &q[row], expected.data(), &group_masses[g]);
           double difference = 0.0, whole = 0.0, largest = 0.0;
           for (size_t c = 0; c < head_dim; ++c) {
             const double error = double(out[row + c]) - double(expected[c]);
@@ -312,14 +309,26 @@ class TieredCase {
           double& record = codes ? largest_code_error_ : largest_f16_error_;
           record = std::max(record, codes ? std::sqrt(difference / whole) : largest);
         }
+        if (t < chunk.voters_from || !kv_->tracks_mass(layer)) continue;
+        Add(group_masses, &ReferenceAttention::Masses::full, full_masses_[h]);
+        Add(group_masses, &ReferenceAttention::Masses::codes, code_masses_[h]);
       }
     }
   }
 
-  // into[i] += the mean over the group.
-  void Add(const std::vector<double>& masses, std::vector<double>& into) const {
-    into.resize(std::max(into.size(), masses.size()));
-    for (size_t i = 0; i < masses.size(); ++i) into[i] += masses[i] / config_.shape.group;
+  // into[i] += the mean over the group, or the largest.
+  void Add(const std::vector<ReferenceAttention::Masses>& group,
+           std::vector<double> ReferenceAttention::Masses::*tier, std::vector<double>& into) const {
+    const size_t windows = (group.front().*tier).size();
+    into.resize(std::max(into.size(), windows));
+    for (size_t w = 0; w < windows; ++w) {
+      double sum = 0.0, most = 0.0;
+      for (const ReferenceAttention::Masses& masses : group) {
+        sum += (masses.*tier)[w];
+        most = std::max(most, (masses.*tier)[w]);
+      }
+      into[w] += config_.scoring.group == GroupMass::kMax ? most : sum / double(group.size());
+    }
   }
   void ClearMasses() {
     full_masses_.assign(config_.shape.kv_heads, {});
@@ -329,10 +338,11 @@ class TieredCase {
   void CompareMasses(LayerId layer) {
     if (!kv_->tracks_mass(layer)) return;
     for (uint32_t h = 0; h < config_.shape.kv_heads; ++h) {
-      const auto compare = [&](std::span<const float> actual, const std::vector<double>& expected) {
+      const auto compare = [&](std::span<const MassUnits> actual, const std::vector<double>& expected) {
         ASSERT_EQ(actual.size(), expected.size());
         for (size_t i = 0; i < actual.size(); ++i) {
-          const double error = std::abs(double(actual[i]) - expected[i]) / (expected[i] + 1e-6);
+          const double error =
+              std::abs(double(FromMassUnits(actual[i])) - expected[i]) / (expected[i] + 1e-6);
           largest_mass_error_ = std::isnan(error) ? INFINITY : std::max(largest_mass_error_, error);
         }
       };

@@ -24,6 +24,34 @@ CLI::Option* AddParsed(CLI::App& command, const std::string& name, const std::st
       ->group(kGroup);
 }
 
+void AddScoringFlags(CLI::App& command, ScoringChoice& choice) {
+  AddParsed(command, "--scoring",
+            "When answers' tokens vote on windows: step (all) or event (where windows are reviewed)",
+            choice.when,
+            [](const std::string& text) -> Result<ScoreWhen> {
+              if (text == "step") return ScoreWhen::kStep;
+              if (text == "event") return ScoreWhen::kEvent;
+              return Fail(ErrorCode::kInvalidArgument, "it is neither step nor event");
+            })
+      ->type_name("WHEN");
+  AddParsed(command, "--score-prior",
+            "How many of a prompt's last tokens vote, or all (default: 32; all for qevict)",
+            choice.prior_tokens, ParsePriorTokens)
+      ->type_name("N");
+  AddParsed(command, "--score-group", "A vote of a GQA group: mean or max of its heads",
+            choice.group,
+            [](const std::string& text) -> Result<GroupMass> {
+              if (text == "mean") return GroupMass::kMean;
+              if (text == "max") return GroupMass::kMax;
+              return Fail(ErrorCode::kInvalidArgument, "it is neither mean nor max");
+            })
+      ->type_name("HOW");
+  command.add_flag("--score-age", choice.per_voter, "Divide scores by the votes a window could get")
+      ->group(kGroup);
+  command.add_flag("--score-values", choice.value_weighted, "Weight scores by the size of values")
+      ->group(kGroup);
+}
+
 }  // namespace
 
 void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
@@ -32,7 +60,7 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
             cache.budget, ParseKvBudget)
       ->type_name("BUDGET");
   AddParsed(command, "--policy",
-            "What happens to tokens that do not fit: auto, qevict, quant or full (default: auto)",
+            "What happens to tokens that do not fit: auto, qevict, evict, quant or full (default: auto)",
             cache.policy, ParseCachePolicy)
       ->type_name("NAME");
   const auto number = [&](const std::string& name, auto& value, const std::string& description) {
@@ -64,6 +92,7 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
               return Fail(ErrorCode::kInvalidArgument, "it is neither expand nor pin");
             })
       ->type_name("MODE");
+  AddScoringFlags(command, cache.scoring_choice);
 }
 
 }  // namespace qevict::cli
