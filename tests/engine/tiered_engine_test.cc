@@ -74,7 +74,7 @@ class TieredEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
 
 TEST_P(TieredEngineTest, AnUnlimitedBudgetGivesTheFullCachesNumbersExactly) {
   const Run full = GreedyOf({.policy = CachePolicy::kFull}, 100);
-  for (const CachePolicy policy : {CachePolicy::kAuto, CachePolicy::kQevict}) {
+  for (const CachePolicy policy : {CachePolicy::kAuto, CachePolicy::kQevict, CachePolicy::kEvict}) {
     for (const char* budget : {"1GiB", "100%"}) {
       const Run tiered = GreedyOf(Cache(policy, budget), 100);
       EXPECT_EQ(tiered.tokens, full.tokens) << budget;
@@ -100,6 +100,42 @@ TEST_P(TieredEngineTest, TheNumberOfThreadsDoesNotChangeTheNumbers) {
       EXPECT_EQ(more.last_logits, one.last_logits);
     }
   }
+}
+
+TEST_P(TieredEngineTest, PureEvictionCodesNothing) {
+  CacheConfig cache = Cache(CachePolicy::kEvict, Tight());
+  for (const PrefillMode prefill : {PrefillMode::kExact, PrefillMode::kStream}) {
+    cache.prefill = prefill;
+    const auto engine = Load(cache);
+    const auto sequence = engine->NewSequence(Context()).value();
+    const Run run = Greedy(*engine, *sequence, 200);  // every step checks the budget
+    const KvUsage usage = sequence->kv_usage();
+    EXPECT_EQ(usage.tiers.encoded, 0u);
+    EXPECT_EQ(usage.tiers.demotions, 0u);
+    EXPECT_EQ(usage.quantized_bytes, 0u);
+    EXPECT_GT(usage.tiers.evictions, 0u);
+    EXPECT_GT(usage.tiers.full_windows, 0u);
+    EXPECT_LE(usage.peak_bytes, usage.limit_bytes);
+    EXPECT_EQ(GreedyOf(cache, 200, 1).last_logits, run.last_logits);
+  }
+}
+
+TEST_P(TieredEngineTest, EveryScoringReachesTheSequenceAndStaysWithinTheBudget) {
+  CacheConfig cache = Cache(CachePolicy::kQevict, Tight());
+  EXPECT_EQ(Load(cache)->NewSequence(Context()).value()->kv().scoring().prior_tokens, kAllTokens);
+  cache.scoring_choice = {.when = ScoreWhen::kEvent,
+                          .prior_tokens = 7,
+                          .group = GroupMass::kMax,
+                          .per_voter = true,
+                          .value_weighted = true};
+  const auto engine = Load(cache);
+  const auto sequence = engine->NewSequence(Context()).value();
+  const ScoringConfig& scoring = sequence->kv().scoring();
+  EXPECT_EQ(ScoringName(scoring), "event, prior of 7 tokens, max, by age, by values");
+  const Run run = Greedy(*engine, *sequence, 60);
+  const Run published = GreedyOf(Cache(CachePolicy::kQevict, Tight()), 60);
+  EXPECT_EQ(run.prompt_logits, published.prompt_logits);
+  EXPECT_NE(run.last_logits, published.last_logits);
 }
 
 TEST_P(TieredEngineTest, AStreamedPromptNeedsAChunkBesideTheBudget) {
@@ -188,6 +224,46 @@ TEST_F(CodecTablesTest, AreRefusedWhenTheFileIsCutShortOrAnyBitOfItIsFlipped) {
     flipped[at] = char(flipped[at] ^ 0x10);
     expect_refused(flipped);
   }
+}
+
+TEST(CacheConfigTest, APolicyComesWithItsScoring) {
+  CacheConfig cache{.policy = CachePolicy::kQevict};
+  EXPECT_EQ(ScoringName(cache.scoring()), "step, prior of all tokens, mean");
+  EXPECT_EQ(cache.scoring().prior_pooling, MassPooling::kNone);
+  for (const CachePolicy policy : {CachePolicy::kAuto, CachePolicy::kEvict}) {
+    cache.policy = policy;
+    EXPECT_EQ(ScoringName(cache.scoring()), "step, prior of 32 tokens, mean");
+    EXPECT_EQ(cache.scoring().prior_pooling, MassPooling::kNeighbours);
+  }
+  cache.scoring_choice.prior_tokens = kAllTokens;
+  EXPECT_EQ(cache.scoring().prior_pooling, MassPooling::kNone);
+}
+
+TEST(CacheConfigTest, APriorIsAllTokensOrANumberOfThem) {
+  EXPECT_EQ(ParsePriorTokens("all"), kAllTokens);
+  EXPECT_EQ(ParsePriorTokens("64"), 64u);
+  for (const char* text : {"", "0", "-1", "ALL", "5x", "99999999999"}) {
+    EXPECT_FALSE(ParsePriorTokens(text)) << text;
+  }
+}
+
+TEST(CacheConfigTest, AScoringThatWouldDoNothingIsRefused) {
+  CacheConfig cache{.policy = CachePolicy::kAuto, .budget = KvBudget{.share = 0.2}};
+  cache.scoring_choice.group = GroupMass::kMax;
+  EXPECT_TRUE(cache.Validate());
+  for (const CachePolicy policy : {CachePolicy::kFull, CachePolicy::kQuant}) {
+    cache.policy = policy;
+    const Status status = cache.Validate();
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(status.error().message.find("--score-group does nothing with --policy " +
+                                          std::string(CachePolicyName(policy))),
+              std::string::npos);
+  }
+  cache.policy = CachePolicy::kEvict;
+  cache.budget.reset();
+  ASSERT_FALSE(cache.Validate());
+  EXPECT_NE(cache.Validate().error().message.find("without --kv-budget"), std::string::npos);
 }
 
 TEST(CacheConfigTest, ABudgetIsAShareOrBytes) {
