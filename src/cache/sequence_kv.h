@@ -191,7 +191,7 @@ class SequenceKv {
     uint32_t full = 0, codes = 0;
   };
   std::vector<MassRange> mass_ranges_;  // by head
-  std::span<uint32_t> voters_before_;  // by window: voters before its first token; may be empty
+  std::span<uint32_t> voters_before_;   // by window: voters before its first token; may be empty
   uint32_t voters_ = 0, batch_voters_ = 0;
   TierStats stats_;
   uint64_t staging_peak_bytes_ = 0;

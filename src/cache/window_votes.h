@@ -30,9 +30,9 @@ class WindowVotes {
   struct Args {
     Geometry geometry;
     GroupMass group = GroupMass::kMean;
-    KvView kv;                // slots are cells: sinks, windows by place, the open window
-    uint32_t first_cell = 0;  // of the first token; the next tokens follow
-    uint32_t tokens = 0;      // tokens * group <= kPrefillMaxRows
+    KvView kv;                 // slots are cells: sinks, windows by place, the open window
+    uint32_t first_cell = 0;   // of the first token; the next tokens follow
+    uint32_t tokens = 0;       // tokens * group <= kPrefillMaxRows
     const float* q = nullptr;  // [tokens, group, head_dim], already scaled by the softmax scale
     // [tokens, group]: m and d of the whole softmax, over all tiers.
     const float *m = nullptr, *d = nullptr;

@@ -8,7 +8,7 @@ namespace qevict {
 namespace {
 
 constexpr std::array<std::string_view, 5> kPolicyNames = {"full", "quant", "evict", "qevict",
-                                                           "auto"};
+                                                          "auto"};
 
 struct Unit {
   std::string_view name;
@@ -94,10 +94,10 @@ Status CacheConfig::Validate() const {
     return refuse("--vbits " + std::to_string(value_bits) + " is not 1, 2 or 4");
   }
   if (!(full_share >= 0.0f && full_share <= 1.0f)) return refuse("--full-share is not in 0 .. 1");
-  const char* const flag = scoring_choice.when           ? "--scoring"
-                           : scoring_choice.prior_tokens ? "--score-prior"
-                           : scoring_choice.group        ? "--score-group"
-                           : scoring_choice.per_voter    ? "--score-age"
+  const char* const flag = scoring_choice.when             ? "--scoring"
+                           : scoring_choice.prior_tokens   ? "--score-prior"
+                           : scoring_choice.group          ? "--score-group"
+                           : scoring_choice.per_voter      ? "--score-age"
                            : scoring_choice.value_weighted ? "--score-values"
                                                            : nullptr;
   if (flag != nullptr && (policy == CachePolicy::kFull || policy == CachePolicy::kQuant)) {
@@ -106,7 +106,8 @@ Status CacheConfig::Validate() const {
                   ", which never evicts; choose auto, evict or qevict");
   }
   if (flag != nullptr && !budget) {
-    return refuse(std::string(flag) + " does nothing without --kv-budget, since nothing is evicted");
+    return refuse(std::string(flag) +
+                  " does nothing without --kv-budget, since nothing is evicted");
   }
   return {};
 }

@@ -53,14 +53,15 @@ class ScoredSequence {
                         .capacity_tokens = 4000,
                         .max_batch_tokens = 1000,
                         .limit_bytes = FullCacheBytes(shape_, 4000) / 2};
-    kv_ = std::make_unique<SequenceKv>(SequenceKv::Create(shape_, {.capacity_tokens = 4000,
-                                                                   .max_batch_tokens = 1000,
-                                                                   .geometry = geometry,
-                                                                   .plan = *PlanCache(shape_, request),
-                                                                   .scoring = scoring,
-                                                                   .codec = codec_.get(),
-                                                                   .policy = &policy_})
-                                           .value());
+    kv_ = std::make_unique<SequenceKv>(
+        SequenceKv::Create(shape_, {.capacity_tokens = 4000,
+                                    .max_batch_tokens = 1000,
+                                    .geometry = geometry,
+                                    .plan = *PlanCache(shape_, request),
+                                    .scoring = scoring,
+                                    .codec = codec_.get(),
+                                    .policy = &policy_})
+            .value());
     EXPECT_TRUE(kv_->tracks_mass());
   }
 

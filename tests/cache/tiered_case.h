@@ -148,8 +148,7 @@ class TieredCase {
       for (uint32_t first = 0; first < tokens; first += config_.max_batch_tokens) {
         const uint32_t count = std::min(config_.max_batch_tokens, tokens - first);
         kv_->SetPassed(first);
-        const uint32_t voters =
-            std::clamp(kv_->VotersFrom(tokens), first, first + count) - first;
+        const uint32_t voters = std::clamp(kv_->VotersFrom(tokens), first, first + count) - first;
         Bind({.kv = &*kv_, .tokens = count, .voters_from = voters});
         RunLayer(LayerId(l), {first, count, voters}, compared, all);
       }

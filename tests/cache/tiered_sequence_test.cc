@@ -91,11 +91,10 @@ std::vector<RandomRun> RandomRuns() {
                     .group = GroupMass::kMax,
                     .per_voter = true,
                     .value_weighted = true};
-  return {{"Plain", plain, 2000},      {"WideWithMeans", wide, 500},
-          {"SlidingLayer", swa, 500},  {"Pinned", pinned, 500},
-          {"OddWindows", odd, 500},    {"OneTokenWindows", single, 500},
-          {"LargeWindows", large, 700},
-          {"Scored", scored, 500}};
+  return {{"Plain", plain, 2000},       {"WideWithMeans", wide, 500},
+          {"SlidingLayer", swa, 500},   {"Pinned", pinned, 500},
+          {"OddWindows", odd, 500},     {"OneTokenWindows", single, 500},
+          {"LargeWindows", large, 700}, {"Scored", scored, 500}};
 }
 INSTANTIATE_TEST_SUITE_P(Runs, TieredSequenceTest, testing::ValuesIn(RandomRuns()),
                          [](const testing::TestParamInfo<RandomRun>& run) {

@@ -25,14 +25,15 @@ CLI::Option* AddParsed(CLI::App& command, const std::string& name, const std::st
 }
 
 void AddScoringFlags(CLI::App& command, ScoringChoice& choice) {
-  AddParsed(command, "--scoring",
-            "When answers' tokens vote on windows: step (all) or event (where windows are reviewed)",
-            choice.when,
-            [](const std::string& text) -> Result<ScoreWhen> {
-              if (text == "step") return ScoreWhen::kStep;
-              if (text == "event") return ScoreWhen::kEvent;
-              return Fail(ErrorCode::kInvalidArgument, "it is neither step nor event");
-            })
+  AddParsed(
+      command, "--scoring",
+      "When answers' tokens vote on windows: step (all) or event (where windows are reviewed)",
+      choice.when,
+      [](const std::string& text) -> Result<ScoreWhen> {
+        if (text == "step") return ScoreWhen::kStep;
+        if (text == "event") return ScoreWhen::kEvent;
+        return Fail(ErrorCode::kInvalidArgument, "it is neither step nor event");
+      })
       ->type_name("WHEN");
   AddParsed(command, "--score-prior",
             "How many of a prompt's last tokens vote, or all (default: 32; all for qevict)",
@@ -46,7 +47,8 @@ void AddScoringFlags(CLI::App& command, ScoringChoice& choice) {
               return Fail(ErrorCode::kInvalidArgument, "it is neither mean nor max");
             })
       ->type_name("HOW");
-  command.add_flag("--score-age", choice.per_voter, "Divide scores by the votes a window could get")
+  command
+      .add_flag("--score-age", choice.per_voter, "Divide scores by the votes a window could get")
       ->group(kGroup);
   command.add_flag("--score-values", choice.value_weighted, "Weight scores by the size of values")
       ->group(kGroup);
@@ -59,9 +61,10 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
             "Most that the cache may take: a share of what f16 would take (20%), or bytes (512MiB)",
             cache.budget, ParseKvBudget)
       ->type_name("BUDGET");
-  AddParsed(command, "--policy",
-            "What happens to tokens that do not fit: auto, qevict, evict, quant or full (default: auto)",
-            cache.policy, ParseCachePolicy)
+  AddParsed(
+      command, "--policy",
+      "What happens to tokens that do not fit: auto, qevict, evict, quant or full (default: auto)",
+      cache.policy, ParseCachePolicy)
       ->type_name("NAME");
   const auto number = [&](const std::string& name, auto& value, const std::string& description) {
     return command.add_option(name, value, description)
