@@ -45,7 +45,7 @@ class OwnEngine final : public BenchEngine {
     if (cache_.policy != CachePolicy::kEvict) {
       choices += fmt::format("K{}/V{}, ", cache_.key_bits, cache_.value_bits);
     }
-    if (cache_.policy != CachePolicy::kQuant) {
+    if (cache_.chooses()) {
       choices += fmt::format("scores by {}, ", ScoringName(cache_.scoring()));
     }
     return choices;

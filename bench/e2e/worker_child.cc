@@ -42,8 +42,7 @@ Result<CacheConfig> CacheOf(const Json& json) {
   cache.value_bits = json.at("value_bits");
   cache.prefill = json.at("stream") ? PrefillMode::kStream : PrefillMode::kExact;
   cache.promotion = json.at("pin") ? Promotion::kPin : Promotion::kExpand;
-  // Policies that never choose have no scoring that could be chosen.
-  if (cache.tiered() && cache.policy != CachePolicy::kQuant) {
+  if (cache.chooses()) {  // else a scoring would be refused
     cache.scoring_choice = {.when = json.at("event") ? ScoreWhen::kEvent : ScoreWhen::kStep,
                             .prior_tokens = json.at("prior").get<uint32_t>(),
                             .group = json.at("max") ? GroupMass::kMax : GroupMass::kMean,

@@ -100,14 +100,12 @@ Status CacheConfig::Validate() const {
                            : scoring_choice.per_voter      ? "--score-age"
                            : scoring_choice.value_weighted ? "--score-values"
                                                            : nullptr;
-  if (flag != nullptr && (policy == CachePolicy::kFull || policy == CachePolicy::kQuant)) {
-    return refuse(std::string(flag) + " does nothing with --policy " +
-                  std::string(CachePolicyName(policy)) +
-                  ", which never evicts; choose auto, evict or qevict");
-  }
-  if (flag != nullptr && !budget) {
-    return refuse(std::string(flag) +
-                  " does nothing without --kv-budget, since nothing is evicted");
+  if (flag != nullptr && !chooses()) {
+    return refuse(std::string(flag) + " does nothing " +
+                  (budget || policy == CachePolicy::kFull || policy == CachePolicy::kQuant
+                       ? "with --policy " + std::string(CachePolicyName(policy)) +
+                             ", which never evicts; choose auto, evict or qevict"
+                       : "without --kv-budget, since nothing is evicted"));
   }
   return {};
 }

@@ -72,6 +72,10 @@ struct CacheConfig {
   Status Validate() const;
   // qevict scores as published, by all queries of a prompt; the others by its last ones.
   ScoringConfig scoring() const;
+  // Whether routing may have to choose which windows stay.
+  bool chooses() const {
+    return budget.has_value() && policy != CachePolicy::kFull && policy != CachePolicy::kQuant;
+  }
   // Whether a sequence may hold less than every token in f16.
   bool tiered() const {
     return policy == CachePolicy::kQuant || (policy != CachePolicy::kFull && budget.has_value());

@@ -222,6 +222,8 @@ TEST_P(ScoringTest, RoutingIsShownTheSumsOfTheDefinition) {
     for (int t = 0; t < 14; ++t) by_layers.Batch(1);
     by_layers.Batch(17);
     EXPECT_GE(by_layers.policy().events, 5u);
+    ScoredSequence by_tokens(geometry, GetParam().scoring);
+    by_tokens.PromptByLayers(60, 1);
     ScoredSequence in_batches(geometry, GetParam().scoring);
     for (uint32_t tokens : {1u, 7u, 41u, 1u, 1u, 1u, 20u, 1u, 1u, 1u, 1u, 1u})
       in_batches.Batch(tokens);
