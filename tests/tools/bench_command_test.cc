@@ -104,7 +104,7 @@ TEST(BenchCommandTest, AWorkerUsesTheScoringThatWasChosen) {
   const auto settings = [&](const std::string& flags) {
     const ProgramRun run = test::RunShell(
         "QEVICT_CACHE=" + folder.path().string() + " \"$QEVICT\" bench -m " + Model().path() +
-        " --context 200 --decode 4 --repeat 1 --threads 1 --json --kv-budget 90% " + flags);
+        " --context 900 --decode 4 --repeat 1 --threads 1 --json --kv-budget 60% " + flags);
     EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
     return run.json().at("settings").at("ours").get<std::string>();
   };
