@@ -100,14 +100,17 @@ TEST_P(TieredEngineTest, APromptThatPassesLayerByLayerGivesTheFullCachesLogitsEx
 }
 
 TEST_P(TieredEngineTest, TheNumberOfThreadsDoesNotChangeTheNumbers) {
-  CacheConfig cache = Cache(CachePolicy::kQevict, Tight());
-  for (const PrefillMode prefill : {PrefillMode::kExact, PrefillMode::kStream}) {
-    cache.prefill = prefill;
-    const Run one = GreedyOf(cache, 60, 1);
-    for (const uint32_t threads : {2u, 3u}) {
-      const Run more = GreedyOf(cache, 60, threads);
-      EXPECT_EQ(more.tokens, one.tokens);
-      EXPECT_EQ(more.last_logits, one.last_logits);
+  CacheConfig voted_by_all = RoomForSome();
+  voted_by_all.scoring_choice.prior_tokens = kAllTokens;
+  for (CacheConfig cache : {Cache(CachePolicy::kQevict, Tight()), voted_by_all}) {
+    for (const PrefillMode prefill : {PrefillMode::kExact, PrefillMode::kStream}) {
+      cache.prefill = prefill;
+      const Run one = GreedyOf(cache, 60, 1);
+      for (const uint32_t threads : {2u, 3u}) {
+        const Run more = GreedyOf(cache, 60, threads);
+        EXPECT_EQ(more.tokens, one.tokens);
+        EXPECT_EQ(more.last_logits, one.last_logits);
+      }
     }
   }
 }
