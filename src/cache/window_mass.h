@@ -1,5 +1,6 @@
 // Masses that windows receive, as integers: their sum does not depend on the order in which threads
-// add to it, nor on the batches in which a prompt came.
+// add to it, nor on the chunks in which a prompt passed (as long as none is a single token, which
+// other kernels attend).
 #pragma once
 
 #include <cstddef>
