@@ -8,9 +8,12 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "model/thread_wait.h"
 
 namespace qevict::bench {
 namespace {
@@ -70,6 +73,14 @@ Json CacheJson(const CacheConfig& cache) {
           {"tables", cache.tables_folder}};
 }
 
+// A peer's threads wait as they do in its own program, whatever this one has chosen for itself.
+std::vector<std::string> EnvironmentOf(const std::string& engine) {
+  const char* spins = std::getenv(kSpinVariable);
+  if (engine != "llama.cpp" || spins == nullptr || std::string_view(spins) != kBoundedSpins)
+    return {};
+  return {fmt::format("{}={}", kSpinVariable, kDefaultSpins)};
+}
+
 }  // namespace
 
 Result<Worker> Worker::Start(const WorkerConfig& config, const CancelFn& cancel) {
@@ -83,7 +94,7 @@ Result<Worker> Worker::Start(const WorkerConfig& config, const CancelFn& cancel)
   }
   QEVICT_ASSIGN_OR_RETURN(ChildProcess child,
                           ChildProcess::Start({.command = config.command,
-                                               .environment = {},
+                                               .environment = EnvironmentOf(config.engine),
                                                .streams = ChildConfig::Streams::kPiped,
                                                .log_path = PathOf(log)}));
   Worker worker(std::move(child), std::move(log));

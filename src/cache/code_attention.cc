@@ -50,8 +50,8 @@ void CodeAttention::Attend(const WindowCodec& codec, LayerId layer, KvHeadId hea
   for (size_t r = 0; r < args.rows; ++r) {
     const float* q = args.q + r * head_dim_;
     scratch.q_scale[r] = head_codec.TransformQuery(q, scratch.q.data() + r * head_dim_);
-    MeanQuery(codec.turns().pairs(), q, head_codec.tables().mean.data(),
-              scratch.mean_queries.data() + r * head_dim_);
+    TurnBack(codec.turns().pairs(), head_codec.tables().mean.data(), q,
+             scratch.mean_queries.data() + r * head_dim_);
   }
   const uint32_t omega = args.windows->omega();
   const uint32_t call_windows = std::max(1u, kCallTokens / omega);

@@ -187,24 +187,14 @@ Status SequenceKv::PrepareRouting(uint32_t new_size) {
   return pool_->Reserve(pages);
 }
 
-// Room for the batch behind the tokens that are there. A prompt's chunks pass through a staging
-// region; what stays of the last one returns to the tier.
+// Room for the batch behind the tokens that are there: in the tier, or, for a prompt's chunk, in a
+// staging region from which the commit takes what stays.
 Status SequenceKv::FitFullTier(uint32_t tokens) {
+  staging_ = {};  // of a batch that was never committed
   const uint32_t needed = most_cells() + tokens;
-  const bool staged = staging_.arena.size_bytes() != 0;
-  if (needed <= config_.plan.full_slots) {
-    if (staged) {
-      CopyFullTier(staging_, resident_);
-      staging_ = {};
-    }
-    return {};
-  }
-  if (staged && needed <= std::ranges::max(staging_.layers, {}, &Layer::slots).slots) return {};
-  QEVICT_ASSIGN_OR_RETURN(Region region,
-                          AllocateRegion(RoundUpToBlock(most_cells() + config_.max_batch_tokens),
-                                         RegionLayers::kRouted));
-  CopyFullTier(staged ? staging_ : resident_, region);
-  staging_ = std::move(region);
+  if (needed <= config_.plan.full_slots) return {};
+  QEVICT_ASSIGN_OR_RETURN(staging_, AllocateRegion(RoundUpToBlock(needed), RegionLayers::kRouted));
+  CopyFullTier(resident_, staging_);
   staging_peak_bytes_ = std::max(staging_peak_bytes_, staging_bytes());
   return {};
 }
@@ -326,6 +316,8 @@ void SequenceKv::Commit() noexcept {
   size_tokens_ = new_size;
   voters_ += batch_voters_;
   batch_tokens_ = batch_voters_ = 0;
+  if (staging_.arena.size_bytes() != 0) CopyFullTier(staging_, resident_);
+  staging_ = {};
   stats_.routing_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

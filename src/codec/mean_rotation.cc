@@ -49,17 +49,7 @@ void TurnBack(const RopePairs& pairs, const float* turn, const float* x, float* 
     out[a] = xa * turn[a] + xb * turn[b];
     out[b] = xb * turn[a] - xa * turn[b];
   }
-  for (size_t c = pairs.dims(); c < pairs.head_dim; ++c) out[c] = x[c];
-}
-
-void MeanQuery(const RopePairs& pairs, const float* q, const float* mean, float* z) {
-  for (size_t i = 0; i < pairs.pairs(); ++i) {
-    const size_t a = pairs.first(i), b = pairs.second(i);
-    const float qa = q[a], qb = q[b];
-    z[a] = qa * mean[a] + qb * mean[b];
-    z[b] = qb * mean[a] - qa * mean[b];
-  }
-  for (size_t c = pairs.dims(); c < pairs.head_dim; ++c) z[c] = q[c] * mean[c];
+  for (size_t c = pairs.dims(); c < pairs.head_dim; ++c) out[c] = x[c] * turn[c];
 }
 
 MeanRotation::MeanRotation(RopePairs pairs, Position first, uint32_t bias_tokens)

@@ -23,12 +23,12 @@ namespace qevict {
 void MeanTurn(const RopePairs& pairs, Position first, uint32_t tokens, float* turn);
 
 // out := the mean turn of x, and the transposed one, which is the inverse for a single position.
-// [head_dim] each; out may be x.
+// Pairs are complex numbers: x times `turn`, and x times its conjugate. [head_dim] each; out may be
+// x.
+// By a mean instead of a turn, TurnBack makes of a query q what gives its product with the mean at
+// every turn: z = TurnBack(mean, q) has sum_c z[c] turn[c] = q . Turn(turn, mean).
 void Turn(const RopePairs& pairs, const float* turn, const float* x, float* out);
 void TurnBack(const RopePairs& pairs, const float* turn, const float* x, float* out);
-
-// z[head_dim] with sum_c z[c] turn[c] = q . Turn(turn, mean), for every turn. z may be q.
-void MeanQuery(const RopePairs& pairs, const float* q, const float* mean, float* z);
 
 // The turns of a model's bias blocks: block b holds the `bias_tokens` positions from
 // first + b * bias_tokens on. Grows on demand; rows never move. Grow() must not run while another

@@ -59,11 +59,12 @@ Result<AlignedBuffer> AlignedBuffer::Allocate(size_t bytes) {
       refused ? MAP_FAILED
               : mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) {
+    // Less is there, or this process may not have more (ulimit -v).
+    const std::string needed = std::to_string(rounded >> 20) + " MiB of memory are needed but ";
     return Fail(
         ErrorCode::kOutOfMemory,
-        std::to_string(rounded >> 20) + " MiB of memory are needed but " +
-            (available == kUnknown ? "were refused"
-                                   : std::to_string(available >> 20) + " MiB are available"));
+        needed + (rounded > available ? std::to_string(available >> 20) + " MiB are available"
+                                      : "the system refuses them to this process (see ulimit -v)"));
   }
   // Attention streams these bytes every step; huge pages keep the TLB out of its way.
   if (rounded >= kHugePageBytes) madvise(base, rounded, MADV_HUGEPAGE);

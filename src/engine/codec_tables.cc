@@ -1,11 +1,14 @@
 #include "engine/codec_tables.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <span>
+#include <system_error>
 
 #include "engine/atomic_file.h"
 #include "engine/sha256.h"
@@ -63,21 +66,32 @@ std::string TablesPath(const std::string& folder, const std::string& fingerprint
 Result<std::optional<std::vector<HeadTables>>> ReadTables(const std::string& path,
                                                           const std::string& fingerprint,
                                                           const TablesShape& shape) {
-  std::error_code missing;
-  if (!std::filesystem::exists(path, missing)) return std::nullopt;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Fail(ErrorCode::kIo, path + " cannot be read");
-  const std::string content(std::istreambuf_iterator<char>(file), {});
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found) return std::nullopt;
+  if (status.type() == std::filesystem::file_type::none) {
+    return Fail(ErrorCode::kIo, path + " cannot be read (" + error.message() + ")");
+  }
   const size_t head_floats = size_t{2} * shape.head_dim + 2;
   const size_t heads = size_t{shape.layers} * shape.kv_heads;
   const size_t payload = sizeof(Header) + heads * head_floats * sizeof(float);
+  const Error wrong = {ErrorCode::kBadFile,
+                       path + " does not hold the codec's tables of this model; delete it"};
+  // Asked before reading: a device has no end and a pipe may have no writer.
+  if (status.type() != std::filesystem::file_type::regular ||
+      std::filesystem::file_size(path, error) != payload + kHexDigits) {
+    return tl::unexpected(wrong);
+  }
+  std::string content(payload + kHexDigits, '\0');
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(content.data(), std::streamsize(content.size()))) {
+    return Fail(ErrorCode::kIo, path + " cannot be read");
+  }
   const Header expected = MakeHeader(fingerprint, shape);
   const auto bytes = std::span(reinterpret_cast<const uint8_t*>(content.data()), content.size());
-  if (content.size() != payload + kHexDigits ||
-      std::memcmp(content.data(), &expected, sizeof(expected)) != 0 ||
+  if (std::memcmp(content.data(), &expected, sizeof(expected)) != 0 ||
       Digest(bytes.first(payload)) != content.substr(payload)) {
-    return Fail(ErrorCode::kBadFile,
-                path + " does not hold the codec's tables of this model; delete it");
+    return tl::unexpected(wrong);
   }
   std::vector<HeadTables> tables(heads);
   const char* next = content.data() + sizeof(Header);
@@ -99,10 +113,20 @@ Result<std::optional<std::vector<HeadTables>>> ReadTables(const std::string& pat
   return tables;
 }
 
+Status MakeTablesFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && access(folder.c_str(), W_OK | X_OK) != 0) {
+    error = std::error_code(errno, std::generic_category());
+  }
+  if (!error) return {};
+  return Fail(ErrorCode::kIo, folder +
+                                  ", where the codec's tables are kept, cannot be written to (" +
+                                  error.message() + "); set QEVICT_CACHE to a folder that can");
+}
+
 Status WriteTables(const std::string& path, const std::string& fingerprint,
                    const TablesShape& shape, const std::vector<HeadTables>& tables) {
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   const Header header = MakeHeader(fingerprint, shape);
   std::string content(reinterpret_cast<const char*>(&header), sizeof(header));
   const auto put = [&content](const float* from, size_t count) {

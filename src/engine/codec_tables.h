@@ -27,7 +27,9 @@ std::string TablesPath(const std::string& folder, const std::string& fingerprint
 Result<std::optional<std::vector<HeadTables>>> ReadTables(const std::string& path,
                                                           const std::string& fingerprint,
                                                           const TablesShape& shape);
-// Whole or not at all; makes the folder. Error kIo.
+// Error kIo: the folder cannot be made or written to.
+Status MakeTablesFolder(const std::string& folder);
+// Whole or not at all. Error kIo.
 Status WriteTables(const std::string& path, const std::string& fingerprint,
                    const TablesShape& shape, const std::vector<HeadTables>& tables);
 

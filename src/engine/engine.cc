@@ -91,7 +91,7 @@ TierSplit SplitOf(CachePolicy policy) {
 class GgufEngine final : public Engine {
  public:
   static Result<std::unique_ptr<Engine>> Load(const EngineConfig& config,
-                                              const ProgressFn& progress) {
+                                              const ProgressFn& progress, const CancelFn& cancel) {
     std::unique_ptr<GgufEngine> engine(new GgufEngine);
     QEVICT_RETURN_IF_ERROR(config.cache.Validate());
     engine->cache_ = config.cache;
@@ -116,7 +116,7 @@ class GgufEngine final : public Engine {
     QEVICT_ASSIGN_OR_RETURN(engine->runner_,
                             ModelRunner::Load(*engine->file_, engine->hyperparameters_,
                                               *engine->attention_, engine->threads_));
-    if (config.cache.tiered()) QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress));
+    if (config.cache.tiered()) QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress, cancel));
     return engine;
   }
 
@@ -213,7 +213,7 @@ class GgufEngine final : public Engine {
   }
 
   // Tables of the codec from their file, or else measured and written to it.
-  Status LoadCodec(const ProgressFn& progress) {
+  Status LoadCodec(const ProgressFn& progress, const CancelFn& cancel) {
     const Hyperparameters& h = hyperparameters_;
     const TablesShape shape{h.layers, h.kv_heads, h.head_dim};
     WindowCodec::Config config{
@@ -234,17 +234,18 @@ class GgufEngine final : public Engine {
       if (stored) config.heads = std::move(*stored);
     }
     if (config.heads.empty()) {
-      QEVICT_ASSIGN_OR_RETURN(config.heads, MeasureTables(config, progress));
-      if (!cache_.tables_folder.empty()) {
-        QEVICT_RETURN_IF_ERROR(WriteTables(path, fingerprint, shape, config.heads));
-      }
+      const bool kept = !cache_.tables_folder.empty();
+      if (kept) QEVICT_RETURN_IF_ERROR(MakeTablesFolder(cache_.tables_folder));
+      QEVICT_ASSIGN_OR_RETURN(config.heads, MeasureTables(config, progress, cancel));
+      if (kept) QEVICT_RETURN_IF_ERROR(WriteTables(path, fingerprint, shape, config.heads));
     }
     QEVICT_ASSIGN_OR_RETURN(codec_, WindowCodec::Create(std::move(config)));
     return {};
   }
 
   Result<std::vector<HeadTables>> MeasureTables(const WindowCodec::Config& codec,
-                                                const ProgressFn& progress) {
+                                                const ProgressFn& progress,
+                                                const CancelFn& cancel) {
     QEVICT_ASSIGN_OR_RETURN(
         std::vector<Token> text,
         tokenizer_->Encode(kCalibrationText, SpecialText::kPlain, Bos::kModelDefault));
@@ -263,7 +264,7 @@ class GgufEngine final : public Engine {
       BatchItem item{.sequence = sequence.get(),
                      .tokens = std::span(text).subspan(begin, count),
                      .logits = LogitRows::kNone};
-      status = Run({&item, 1}, {});
+      status = Run({&item, 1}, cancel);
       if (progress) progress(uint32_t(begin + count), uint32_t(text.size()));
     }
     attention_->Watch(nullptr);
@@ -417,9 +418,9 @@ class GgufEngine final : public Engine {
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::Load(const EngineConfig& config,
-                                             const ProgressFn& progress) {
-  return GgufEngine::Load(config, progress);
+Result<std::unique_ptr<Engine>> Engine::Load(const EngineConfig& config, const ProgressFn& progress,
+                                             const CancelFn& cancel) {
+  return GgufEngine::Load(config, progress, cancel);
 }
 
 Status Engine::Prefill(Sequence& sequence, std::span<const Token> tokens,

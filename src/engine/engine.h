@@ -72,10 +72,12 @@ using ProgressFn = std::function<void(uint32_t done, uint32_t total)>;
 class Engine {
  public:
   // A model that is first used with a tiered cache reads a built-in text so that the codec can be
-  // fitted to it; `progress` shows how far that is. Errors: kNotFound, kBadFile, kUnsupported,
-  // kOutOfMemory, kInvalidArgument (QEVICT_ISA, counts, cache), kIo, kInternal.
-  static Result<std::unique_ptr<Engine>> Load(const EngineConfig& config,
-                                              const ProgressFn& progress = {});
+  // fitted to it; `progress` shows how far that is and `cancel` ends it. Errors: kCancelled,
+  // kNotFound, kBadFile, kUnsupported, kOutOfMemory, kInvalidArgument (QEVICT_ISA, counts, cache),
+  // kIo, kInternal.
+  [[nodiscard]] static Result<std::unique_ptr<Engine>> Load(const EngineConfig& config,
+                                                            const ProgressFn& progress = {},
+                                                            const CancelFn& cancel = {});
   virtual ~Engine() = default;
 
   virtual const Hyperparameters& hyperparameters() const = 0;
@@ -87,9 +89,10 @@ class Engine {
   // A sequence that can hold `capacity_tokens`. Errors: kInvalidArgument (0, or more than the
   // model's training context), kOutOfMemory (with the bytes asked for and the flag that lowers
   // them).
-  virtual Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) = 0;
+  [[nodiscard]] virtual Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) = 0;
   // The same with every token in f16, whatever cache the engine was loaded with.
-  virtual Result<std::unique_ptr<Sequence>> NewFullSequence(uint32_t capacity_tokens) = 0;
+  [[nodiscard]] virtual Result<std::unique_ptr<Sequence>> NewFullSequence(
+      uint32_t capacity_tokens) = 0;
   // Null when the engine was loaded without tiers.
   virtual const WindowCodec* codec() const = 0;
 

@@ -75,7 +75,7 @@ TEST_P(CodedAttentionTest, IsAttentionOverTheDecodedRows) {
   AlignedBuffer q = AlignedBuffer::Allocate(head_dim).value();
   const float q_scale = codec.TransformQuery(query.data(), q.as<int8_t>());
   std::vector<float> z(head_dim), bias(kTokens / kOmega);
-  MeanQuery(blocks.pairs(), query.data(), tables.mean.data(), z.data());
+  TurnBack(blocks.pairs(), tables.mean.data(), query.data(), z.data());
   std::vector<uint32_t> bias_of_window;
   for (uint32_t w = 0; w < kTokens / kOmega; ++w) {
     for (uint32_t c = 0; c < head_dim; ++c) bias[w] += z[c] * blocks.row(w)[c];

@@ -84,7 +84,7 @@ TEST_P(TurnTest, TheQuerysVectorGivesTheScoreOfTheMean) {
   test::Random random(5);
   const std::vector<float> mean = GaussianRow(80, random), q = GaussianRow(80, random);
   std::vector<float> z(80), turn(80), mu(80);
-  MeanQuery(pairs, q.data(), mean.data(), z.data());
+  TurnBack(pairs, mean.data(), q.data(), z.data());
   for (uint32_t first : {4u, 12u, 100004u}) {
     MeanTurn(pairs, Position(first), 8, turn.data());
     Turn(pairs, turn.data(), mean.data(), mu.data());

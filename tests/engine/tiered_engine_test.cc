@@ -1,5 +1,6 @@
 // The tiered cache under a whole model.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <cmath>
@@ -236,6 +237,54 @@ TEST_F(CodecTablesTest, AreRefusedWhenTheFileIsCutShortOrAnyBitOfItIsFlipped) {
     flipped[at] = char(flipped[at] ^ 0x10);
     expect_refused(flipped);
   }
+}
+
+// A folder, a device without an end, a pipe that nobody writes to.
+TEST_F(CodecTablesTest, AreRefusedWhereThereIsNoFile) {
+  ASSERT_TRUE(Load());
+  const std::filesystem::path path = OnlyFile();
+  const auto expect_refused = [&] {
+    const auto engine = Load();
+    ASSERT_FALSE(engine);
+    EXPECT_EQ(engine.error().code, ErrorCode::kBadFile);
+    EXPECT_NE(engine.error().message.find("delete it"), std::string::npos);
+    std::filesystem::remove(path);
+  };
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  expect_refused();
+  std::filesystem::create_symlink("/dev/zero", path);
+  expect_refused();
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  expect_refused();
+}
+
+TEST_F(CodecTablesTest, AreNotMeasuredWhereTheyCannotBeKept) {
+  std::ofstream(folder_.path() / "file") << "x";
+  CacheConfig cache;
+  cache.policy = CachePolicy::kQuant;
+  cache.tables_folder = (folder_.path() / "file" / "tables").string();
+  const auto engine =
+      Engine::Load({.model_path = tiny_.path(), .threads = 2, .cache = cache}, progress_);
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().code, ErrorCode::kIo);
+  EXPECT_NE(engine.error().message.find("Not a directory"), std::string::npos)
+      << engine.error().message;
+  EXPECT_NE(engine.error().message.find("QEVICT_CACHE"), std::string::npos);
+  EXPECT_EQ(measured_, 0);
+}
+
+TEST_F(CodecTablesTest, MeasuringCanBeCancelled) {
+  CacheConfig cache;
+  cache.policy = CachePolicy::kQuant;
+  cache.tables_folder = folder_.path().string();
+  const auto engine =
+      Engine::Load({.model_path = tiny_.path(), .threads = 2, .prefill_chunk = 32, .cache = cache},
+                   progress_, [this] { return measured_ >= 2; });
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().code, ErrorCode::kCancelled);
+  EXPECT_LE(measured_, 3);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
 TEST(CacheConfigTest, APolicyComesWithItsScoring) {

@@ -144,6 +144,65 @@ TEST_P(AttendDecodeTest, SplitRangesMergeToTheWhole) {
   ExpectSameAttention(merged, whole, q.data(), kv);
 }
 
+// Rising keys move the maximum with every tile, so weights written for earlier tiles must shrink.
+TEST_P(AttendDecodeTest, WeightsAreThoseOfTheFinalMaximum) {
+  constexpr size_t kHeadDim = 64, kStride = 307;
+  KvCase kv = KvCase::Random(301, kHeadDim, 21);
+  for (size_t t = 0; t < 301; ++t) kv.SetKey(t, 0, float(t) / 32.0f);
+  for (size_t group : {1, 3, 7, 8}) {
+    std::vector<float> q = RandomQueries(group, kHeadDim, 22);
+    for (size_t r = 0; r < group; ++r) q[r * kHeadDim] = r % 2 == 0 ? 1.0f : -1.0f;
+    for (const Range range : {Range{0, 301}, Range{17, 200}, Range{64, 65}, Range{5, 5}}) {
+      std::vector<float> weights(group * kStride, -1.0f);
+      StateCase state(group, kHeadDim);
+      GetParam().run({.group = group,
+                      .head_dim = kHeadDim,
+                      .q = q.data(),
+                      .kv = kv.view(),
+                      .begin = range.begin,
+                      .end = range.end,
+                      .state = state.state(),
+                      .weights = weights.data(),
+                      .weight_stride = kStride});
+      for (size_t r = 0; r < group; ++r) {
+        const float* row = q.data() + r * kHeadDim;
+        const float tolerance = 3.0f * (std::expm1(2.0f * ScoreTolerance(row, kv)) + 4e-7f);
+        for (size_t i = 0; i < kStride; ++i) {
+          const float weight = weights[r * kStride + i];
+          if (i >= range.end - range.begin) {
+            ASSERT_EQ(weight, -1.0f) << "written past the range, row " << r << " token " << i;
+            continue;
+          }
+          float score = 0.0f;
+          for (size_t c = 0; c < kHeadDim; ++c) score += row[c] * kv.Key(range.begin + i, c);
+          ASSERT_NEAR(weight, std::exp(score - state.m[r]), tolerance)
+              << "group " << group << " row " << r << " token " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttendDecodeTest, AskingForWeightsChangesNothingElse) {
+  const KvCase kv = KvCase::Random(150, 128, 23);
+  const std::vector<float> q = RandomQueries(6, 128, 24);
+  const StateCase without = Run(GetParam().run, kv, q, {3, 150});
+  std::vector<float> weights(6 * 147);
+  StateCase with(6, 128);
+  GetParam().run({.group = 6,
+                  .head_dim = 128,
+                  .q = q.data(),
+                  .kv = kv.view(),
+                  .begin = 3,
+                  .end = 150,
+                  .state = with.state(),
+                  .weights = weights.data(),
+                  .weight_stride = 147});
+  EXPECT_EQ(with.m, without.m);
+  EXPECT_EQ(with.d, without.d);
+  EXPECT_EQ(with.o, without.o);
+}
+
 INSTANTIATE_TEST_SUITE_P(Levels, AttendDecodeTest, ::testing::ValuesIn(AttendDecodeVariants()),
                          VariantName<KernelVariant<AttendDecodeFn>>);
 

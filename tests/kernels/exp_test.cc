@@ -4,22 +4,13 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/define_variants.h"
 #include "tests/kernels/attention_case.h"
 #include "tests/kernels/exp_probe.h"
 
 namespace qevict {
 
-#if QEVICT_HAVE_AVX512
-void ExpProbeAvx512(const ExpProbeArgs&);
-#endif
-#if QEVICT_HAVE_AVX2
-void ExpProbeAvx2(const ExpProbeArgs&);
-#endif
-#if QEVICT_HAVE_NEON
-void ExpProbeNeon(const ExpProbeArgs&);
-#endif
-
-namespace {
+QEVICT_DEFINE_VARIANTS(ExpProbe)
 
 void ExpProbeScalar(const ExpProbeArgs& args) {
   for (size_t i = 0; i < args.count; ++i) {
@@ -27,18 +18,7 @@ void ExpProbeScalar(const ExpProbeArgs& args) {
   }
 }
 
-constexpr KernelVariant<ExpProbeFn> kVariants[] = {
-#if QEVICT_HAVE_AVX512
-    {Isa::kAvx512, "avx512", ExpProbeAvx512},
-#endif
-#if QEVICT_HAVE_AVX2
-    {Isa::kAvx2, "avx2", ExpProbeAvx2},
-#endif
-#if QEVICT_HAVE_NEON
-    {Isa::kNeon, "neon", ExpProbeNeon},
-#endif
-    {Isa::kScalar, "scalar", ExpProbeScalar},
-};
+namespace {
 
 class ExpTest : public ::testing::TestWithParam<KernelVariant<ExpProbeFn>> {
  protected:
@@ -70,7 +50,7 @@ TEST_P(ExpTest, ZeroGivesExactlyOneAndVerySmallExponentsGiveExactlyZero) {
   for (size_t i = 2; i < 7; ++i) EXPECT_EQ(y[i], 0.0f) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, ExpTest, ::testing::ValuesIn(kVariants),
+INSTANTIATE_TEST_SUITE_P(Levels, ExpTest, ::testing::ValuesIn(ExpProbeVariants()),
                          VariantName<KernelVariant<ExpProbeFn>>);
 
 }  // namespace

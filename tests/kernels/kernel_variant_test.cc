@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <string>
 
+#include "kernels/attend_codes/attend_codes.h"
 #include "kernels/attend_decode/attend_decode.h"
 #include "kernels/attend_prefill/attend_prefill.h"
+#include "kernels/dot_rows/dot_rows.h"
 #include "kernels/store_kv/store_kv.h"
 
 namespace qevict {
@@ -28,20 +30,26 @@ void ExpectFastestFirstAndScalarLast(std::span<const KernelVariant<Fn>> variants
   for (const auto& variant : variants) EXPECT_EQ(variant.name, IsaName(variant.isa));
 }
 
+// Calls check(list) for every kernel's list of variants.
+template <typename Check>
+void ForEveryKernel(const Check& check) {
+  check(AttendCodesVariants());
+  check(AttendDecodeVariants());
+  check(AttendPrefillVariants());
+  check(DotRowsVariants());
+  check(StoreKvVariants());
+}
+
 TEST(KernelVariantTest, EveryListIsOrderedFastestFirstAndEndsWithScalar) {
-  ExpectFastestFirstAndScalarLast(AttendDecodeVariants());
-  ExpectFastestFirstAndScalarLast(AttendPrefillVariants());
-  ExpectFastestFirstAndScalarLast(StoreKvVariants());
+  ForEveryKernel([](const auto& variants) { ExpectFastestFirstAndScalarLast(variants); });
 }
 
 TEST(KernelVariantTest, EveryKernelHasAVariantForEveryLevelOfThisCpu) {
-  for (Isa isa : SupportedIsas()) {
-    EXPECT_EQ(VariantOf(AttendDecodeVariants(), SelectVariant(AttendDecodeVariants(), isa)).isa,
-              isa);
-    EXPECT_EQ(VariantOf(AttendPrefillVariants(), SelectVariant(AttendPrefillVariants(), isa)).isa,
-              isa);
-    EXPECT_EQ(VariantOf(StoreKvVariants(), SelectVariant(StoreKvVariants(), isa)).isa, isa);
-  }
+  ForEveryKernel([](const auto& variants) {
+    for (Isa isa : SupportedIsas()) {
+      EXPECT_EQ(VariantOf(variants, SelectVariant(variants, isa)).isa, isa);
+    }
+  });
 }
 
 TEST(KernelVariantTest, TheLevelForcedByTheEnvironmentIsTheOneThatRuns) {

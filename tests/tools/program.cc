@@ -1,5 +1,6 @@
 #include "tests/tools/program.h"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,10 +35,12 @@ ProgramRun RunCommand(std::vector<std::string> command) {
     _exit(127);
   }
   int status = 0;
-  QEVICT_CHECK_EQ(waitpid(pid, &status, 0), pid);
+  rusage usage = {};
+  QEVICT_CHECK_EQ(wait4(pid, &status, 0, &usage), pid);
   return {.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
           .out = Content(out),
-          .err = Content(err)};
+          .err = Content(err),
+          .peak_resident_bytes = uint64_t(usage.ru_maxrss) * 1024};
 }
 
 }  // namespace

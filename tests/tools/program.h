@@ -2,6 +2,7 @@
 // out.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@ namespace qevict::test {
 struct ProgramRun {
   int exit_code = 0;
   std::string out, err;
+  uint64_t peak_resident_bytes = 0;  // as the kernel saw it
   // Throws, and so fails the test, when it is none.
   nlohmann::json json() const { return nlohmann::json::parse(out); }
 };

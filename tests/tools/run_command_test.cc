@@ -266,6 +266,21 @@ TEST_F(RunCommandTest, CtrlCEndsAnAnswerWithWhatWasWritten) {
   EXPECT_THAT(whole, StartsWith(std::string(out.substr(0, whole.size()))));
 }
 
+TEST_F(RunCommandTest, AModelThatIsCutShortWhileItRunsEndsInOneSentence) {
+  const ProgramRun run = Shell(
+      "cp " + model_.path() +
+      " $DIR/model.gguf; $QEVICT run -m $DIR/model.gguf --ignore-eos -p x -n 16000 > $DIR/out &"
+      "while [ ! -s $DIR/out ]; do sleep 0.01; done; truncate -s 4096 $DIR/model.gguf; wait $!");
+  EXPECT_EQ(run.exit_code, 3);
+  EXPECT_THAT(run.err, HasSubstr("\nerror: a file that is in use was cut short"));
+}
+
+TEST_F(RunCommandTest, WhatAUserTypedReachesTheTerminalWithoutControlCharacters) {
+  const ProgramRun run = RunQevict({"run", "-m", "\x1b[31m\x07\x7fred", "-p", "x"});
+  EXPECT_EQ(run.exit_code, 3);
+  EXPECT_THAT(run.err, HasSubstr("?[31m??red"));
+}
+
 TEST_F(RunCommandTest, CtrlCEndsReadingThePrompt) {
   WriteFile("long", std::string(16'000, 'z'));
   // One token per step makes the prompt last: it is being read when the second is over, since

@@ -71,7 +71,7 @@ Status CheckCache(const FidelityOptions& options) {
 class FidelityProgress {
  public:
   Result<std::unique_ptr<Engine>> Load(const EngineConfig& config) {
-    auto engine = Engine::Load(config, Show("fitting the codec to the model, once"));
+    auto engine = Engine::Load(config, Show("fitting the codec to the model, once"), Interrupted);
     line_.Finish();
     return engine;
   }

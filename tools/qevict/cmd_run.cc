@@ -108,10 +108,11 @@ Result<uint32_t> ChooseContext(uint64_t prompt_tokens, const RunOptions& options
 
 Result<std::unique_ptr<Engine>> LoadEngine(const EngineConfig& config, const RunOptions& options) {
   ProgressLine line(options.quiet ? ProgressLine::Style::kSilent : StyleOnTerminalOnly());
-  return Engine::Load(config, [&line](uint32_t done, uint32_t total) {
+  const ProgressFn progress = [&line](uint32_t done, uint32_t total) {
     line.Update("fitting the codec to the model, once", double(done) / double(total),
                 fmt::format("{} / {} tokens", FormatTokens(done), FormatTokens(total)));
-  });
+  };
+  return Engine::Load(config, progress, Interrupted);
 }
 
 Result<ExitStatus> AnswerOnce(Engine& engine, Sequence& sequence, const Prompt& prompt,
@@ -150,6 +151,11 @@ Result<ExitStatus> Run(RunOptions options, OutputFormat format) {
   QEVICT_ASSIGN_OR_RETURN(const std::string path, ResolveModel(options.model));
   CatchInterrupts();
   options.cache.tables_folder = TablesFolder();
+  if (options.cache.tiered() && options.cache.tables_folder.empty() && !options.quiet) {
+    Print(stderr,
+          "neither QEVICT_CACHE nor HOME says where the codec's tables are kept, so that they are "
+          "measured at every start\n");
+  }
   QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                           LoadEngine({.model_path = path,
                                       .threads = options.threads,

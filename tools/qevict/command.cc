@@ -64,8 +64,11 @@ std::string UnknownArgument(const CLI::App& app) {
   return remaining.empty() ? "" : remaining.front();
 }
 
+// What a user typed may stand in a message: control characters must not reach the terminal.
 std::string OneLine(std::string text) {
   std::ranges::replace(text, '\n', ' ');
+  std::ranges::replace_if(
+      text, [](char c) { return uint8_t(c) < 0x20 || c == 0x7f; }, '?');
   while (!text.empty() && text.back() == ' ') text.pop_back();
   return text;
 }

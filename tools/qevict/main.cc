@@ -1,6 +1,8 @@
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include "model/thread_wait.h"
 #include "tools/qevict/command.h"
 #include "tools/qevict/exit_status.h"
 
@@ -17,10 +19,22 @@ void TakeClosedStandardStreams() {
   }
 }
 
+// A model is read through a mapping: when its file is cut short under it, the kernel can only kill.
+void OnBusError(int /*signal*/) {
+  constexpr char kMessage[] =
+      "error: a file that is in use was cut short or cannot be read from its disk any more; put it "
+      "back and start again\n";
+  // Nothing can be done about an error here.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  _exit(int(qevict::cli::ExitStatus::kFile));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  qevict::BoundThreadSpinning(argv);
   TakeClosedStandardStreams();
+  signal(SIGBUS, OnBusError);
   qevict::cli::CommandLine line;
   qevict::cli::AddAllCommands(line);
   return line.Run(argc, argv);

@@ -34,12 +34,13 @@ std::string TierSummary(const KvUsage& kv) {
   return fmt::format(
       "tiers   {:>15}  f16, {} codes, {} ledger; history of {} full, {} quantized, {} evicted "
       "windows\n"
+      "staging {:>15}  at most, of a prompt on its way into the tiers, beside the limit\n"
       "routing {:>15}  {} demotions, {} promotions, {} evictions, {} windows coded\n",
       FormatBytes(kv.full_bytes), FormatBytes(kv.quantized_bytes), FormatBytes(kv.ledger_bytes),
       FormatTokens(tiers.full_windows), FormatTokens(tiers.quantized_windows),
-      FormatTokens(tiers.evicted_windows), fmt::format("{:.0f} ms", tiers.routing_seconds * 1e3),
-      FormatTokens(tiers.demotions), FormatTokens(tiers.promotions), FormatTokens(tiers.evictions),
-      FormatTokens(tiers.encoded));
+      FormatTokens(tiers.evicted_windows), FormatBytes(kv.staging_peak_bytes),
+      fmt::format("{:.0f} ms", tiers.routing_seconds * 1e3), FormatTokens(tiers.demotions),
+      FormatTokens(tiers.promotions), FormatTokens(tiers.evictions), FormatTokens(tiers.encoded));
 }
 
 Json TiersJson(const KvUsage& kv) {
