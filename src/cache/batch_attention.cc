@@ -78,7 +78,7 @@ void BatchAttention::ForEachPart(const HeadKeys& keys, uint32_t cell, const Add&
 void BatchAttention::PlanHead(LayerId id, uint32_t slice, KvHeadId kv_head, Layer& layer) const {
   const SequenceKv& kv = *slices_[slice].kv;
   const uint32_t first_partial = uint32_t(layer.parts.size());
-  const bool tracked = kv.tracks_mass(id);
+  const bool votes = slices_[slice].votes(id);
   ForEachPart({&kv, id, kv_head}, kv.cells(id, kv_head), [&](Part part) {
     layer.items.push_back({.work = part.work,
                            .slice = slice,
@@ -88,7 +88,7 @@ void BatchAttention::PlanHead(LayerId id, uint32_t slice, KvHeadId kv_head, Laye
                            .partial = uint32_t(layer.parts.size()),
                            .head = uint32_t(layer.heads.size())});
     part.masses = layer.masses;
-    if (tracked) layer.masses += size_t{shape_.group} * (part.end - part.begin);
+    if (votes) layer.masses += size_t{shape_.group} * (part.end - part.begin);
     layer.parts.push_back(part);
   });
   layer.heads.push_back({first_partial, uint32_t(layer.parts.size()) - first_partial});
@@ -106,7 +106,7 @@ void BatchAttention::PlanLayer(LayerId id, Layer& layer) const {
         PlanHead(id, s, KvHeadId(h), layer);
         continue;
       }
-      if (slice.kv->tracks_mass(id) && slice.observed_from < slice.tokens) {
+      if (slice.votes(id)) {
         layer.items.push_back({.work = Work::kObserve,
                                .slice = s,
                                .kv_head = h,
@@ -208,8 +208,7 @@ void BatchAttention::Attend(LayerId id, RowsView q, float* out, size_t thread, s
         LoadQueries(q, slice.first_row, item.kv_head, scratch.q.data());
         const Part& part = layer.parts[item.partial];
         AttendPart({slice.kv, id, KvHeadId(item.kv_head)}, part, Partial(item.partial),
-                   slice.kv->tracks_mass(id) ? masses_.as<float>() + part.masses : nullptr,
-                   scratch);
+                   slice.votes(id) ? masses_.as<float>() + part.masses : nullptr, scratch);
         FinishHead(id, item, out, scratch);
         break;
       }
@@ -299,7 +298,7 @@ void BatchAttention::FinishHead(LayerId id, const Item& item, float* out, Scratc
   for (uint32_t p = 1; p < head.partials; ++p)
     MergeState(whole, Partial(head.first_partial + p), group, head_dim);
   const BatchSlice& slice = slices_[item.slice];
-  if (slice.kv->tracks_mass(id)) {
+  if (slice.votes(id)) {
     for (uint32_t p = head.first_partial; p < head.first_partial + head.partials; ++p) {
       const Part& part = layer.parts[p];
       AddMasses({slice.kv, id, KvHeadId(item.kv_head)}, part, masses_.as<float>() + part.masses,

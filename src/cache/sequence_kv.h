@@ -22,6 +22,7 @@
 #include "cache/head_windows.h"
 #include "cache/kv_shape.h"
 #include "cache/page_pool.h"
+#include "cache/routing_observer.h"
 #include "codec/window_codec.h"
 #include "core/aligned_buffer.h"
 #include "kernels/kv_layout.h"
@@ -60,6 +61,7 @@ class SequenceKv {
     uint32_t observed_tokens = 32;
     WindowCodec* codec = nullptr;           // null: no tiers; must outlive the sequence
     const RoutingPolicy* policy = nullptr;  // the same
+    RoutingObserver* observer = nullptr;    // the same; null: nobody
   };
   // Errors kOutOfMemory, kBudgetExceeded.
   [[nodiscard]] static Result<SequenceKv> Create(const KvShape& shape, const Config& config);
@@ -163,7 +165,12 @@ class SequenceKv {
   void CopyLayer(const Region& from, const Region& to, LayerId layer, uint32_t size) const noexcept;
   void PrepareMasses(uint32_t first_head, uint32_t last_head, uint32_t new_size);
   void CommitHeads(LayerId layer, uint32_t new_size) noexcept;
-  void CountEvent(uint32_t new_size) noexcept;
+  void ReportMoves(LayerId layer, KvHeadId head) noexcept;
+  bool ReviewsHistory(uint32_t new_size) const {
+    const Geometry& g = config_.geometry;
+    return g.history_windows(new_size) != g.history_windows(size_tokens_);
+  }
+  void EndEvent(uint32_t batch_tokens) noexcept;
   KvView ViewIn(const Region& region, LayerId layer, KvHeadId head) const;
 
   KvShape shape_;
@@ -184,6 +191,10 @@ class SequenceKv {
   };
   std::vector<MassRange> mass_ranges_;  // by head
   TierStats stats_;
+  TierStats stats_before_prompt_;   // that passes layer by layer, and may be given up
+  TierStats stats_reported_;        // as of the last event that was reported
+  uint32_t observed_sequence_ = 0;  // the observer's number
+  std::vector<WindowMove> moves_;   // of one head, on their way to the observer
   uint64_t staging_peak_bytes_ = 0;
   uint32_t size_tokens_ = 0;
   uint32_t batch_tokens_ = 0;

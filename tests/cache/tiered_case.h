@@ -18,6 +18,7 @@
 #include "cache/batch_attention.h"
 #include "cache/cache_snapshot.h"
 #include "cache/reference_attention.h"
+#include "cache/reference_head.h"
 #include "codec/code_page.h"
 #include "kernels/f16.h"
 #include "tests/cache/windows_case.h"
@@ -41,7 +42,9 @@ struct TieredConfig {
   RowContent content = RowContent::kRandom;
   uint32_t capacity_tokens = 0, max_batch_tokens = 0;
   uint32_t threads = 1;
-  bool tiers = true;                      // false: a plain f16 cache
+  bool tiers = true;       // false: a plain f16 cache
+  bool reference = false;  // attends with ReferenceAttention
+  RoutingObserver* observer = nullptr;
   const RoutingPolicy* policy = nullptr;  // null: as `room` says
 };
 
@@ -85,7 +88,7 @@ class TieredCase {
   explicit TieredCase(const TieredConfig& config)
       : config_(config),
         codec_(MakeCodec(config.shape, config.geometry, config.means)),
-        attention_(config.shape, SelectIsa().value(), config.threads),
+        attention_(MakeAttention(config)),
         mapped_before_(AlignedBuffer::MappedBytes() - codec_->shared_bytes()) {
     plan_ = config.room == Room::kTight
                 ? TightPlan(config, codec_->format())
@@ -105,7 +108,8 @@ class TieredCase {
                                               .plan = plan,
                                               .promotion = config_.promotion,
                                               .codec = config_.tiers ? codec_.get() : nullptr,
-                                              .policy = config_.tiers ? &policy() : nullptr});
+                                              .policy = config_.tiers ? &policy() : nullptr,
+                                              .observer = config_.observer});
   }
   // Replaces the sequence by one whose budget ends at `limit_bytes`, whatever was planned.
   void LimitTo(uint64_t limit_bytes) {
@@ -222,6 +226,10 @@ class TieredCase {
   double largest_mass_error() const { return largest_mass_error_; }
 
  private:
+  static std::unique_ptr<CacheAttention> MakeAttention(const TieredConfig& config) {
+    if (config.reference) return std::make_unique<ReferenceAttention>(config.shape, config.threads);
+    return std::make_unique<BatchAttention>(config.shape, SelectIsa().value(), config.threads);
+  }
   const RoutingPolicy& policy() const {
     if (config_.policy != nullptr) return *config_.policy;
     return config_.room == Room::kUnlimited ? static_cast<const RoutingPolicy&>(score_policy_)
@@ -239,7 +247,7 @@ class TieredCase {
 
   void Bind(const BatchSlice& slice) {
     const uint64_t mapped = AlignedBuffer::MappedBytes();
-    EXPECT_TRUE(attention_.Bind({&slice, 1}).ok());
+    EXPECT_TRUE(attention_->Bind({&slice, 1}).ok());
     attention_bytes_ += AlignedBuffer::MappedBytes() - mapped;
   }
 
@@ -270,10 +278,10 @@ class TieredCase {
     const std::vector<float> v = Rows(layer, chunk, kv_row, 2), q = Rows(layer, chunk, q_row, 3);
     std::vector<float> out(chunk.tokens * q_row, NAN);
     OnThreads([&](size_t t, size_t n) {
-      attention_.Store(layer, {k.data(), kv_row}, {v.data(), kv_row}, t, n);
+      attention_->Store(layer, {k.data(), kv_row}, {v.data(), kv_row}, t, n);
     });
     OnThreads([&](size_t t, size_t n) {
-      attention_.Attend(layer, {q.data(), q_row}, out.data(), t, n);
+      attention_->Attend(layer, {q.data(), q_row}, out.data(), t, n);
     });
     if (compared == Compared::kWithOracle) Compare(layer, chunk, q, out);
     all.insert(all.end(), out.begin(), out.end());
@@ -290,12 +298,13 @@ class TieredCase {
     const size_t head_dim = config_.shape.head_dim, group = config_.shape.group;
     std::vector<float> expected(head_dim);
     for (uint32_t h = 0; h < config_.shape.kv_heads; ++h) {
-      const ReferenceAttention oracle(*kv_, layer, KvHeadId(h), chunk.tokens);
+      ReferenceHead oracle;
+      oracle.Read(*kv_, layer, KvHeadId(h), chunk.tokens);
       const bool codes = kv_->routed(layer) && !kv_->windows(layer, KvHeadId(h)).attended().empty();
       for (uint32_t t = 0; t < chunk.tokens; ++t) {
         for (size_t g = 0; g < group; ++g) {
           const size_t row = ((t * config_.shape.kv_heads + h) * group + g) * head_dim;
-          ReferenceAttention::Masses masses;
+          ReferenceHead::Masses masses;
           oracle.Attend(t, &q[row], expected.data(), &masses);
           if (t >= chunk.observed_from && kv_->tracks_mass(layer)) {
             Add(masses.full, full_masses_[h]);
@@ -431,7 +440,7 @@ class TieredCase {
   std::unique_ptr<WindowCodec> codec_;
   ShufflingPolicy shuffling_policy_{31};
   ScorePolicy score_policy_;
-  BatchAttention attention_;
+  std::unique_ptr<CacheAttention> attention_;
   uint64_t mapped_before_, attention_bytes_ = 0;
   CachePlan plan_;
   std::optional<SequenceKv> kv_;
