@@ -16,8 +16,8 @@ Status ReferenceAttention::Bind(std::span<const BatchSlice> slices) {
   for (const BatchSlice& slice : slices) {
     for (uint32_t l = 0; l < shape_.layers; ++l) {
       for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
-        tokens = std::max(
-            tokens, ReferenceHead::Tokens(*slice.kv, LayerId(l), KvHeadId(h), slice.tokens));
+        tokens = std::max(tokens,
+                          ReferenceHead::Tokens(*slice.kv, LayerId(l), KvHeadId(h), slice.tokens));
       }
     }
   }

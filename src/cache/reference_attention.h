@@ -1,7 +1,7 @@
 // Attention as the definition has it: per KV head everything is laid out in f32, codes decoded, and
 // attended with one softmax. No SIMD, no code space, no states to merge; what the fused path is
-// judged by. Slow: it lays the whole head out again for every batch, and uses as many threads as the
-// batch has (sequence, KV head) pairs at most. Output and masses do not depend on the number of
+// judged by. Slow: it lays the whole head out again for every batch, and uses as many threads as
+// the batch has (sequence, KV head) pairs at most. Output and masses do not depend on the number of
 // threads, nor on the other sequences of a batch.
 #pragma once
 

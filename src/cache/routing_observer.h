@@ -42,8 +42,8 @@ class RoutingObserver {
   virtual ~RoutingObserver() = default;
   // A sequence begins. The number that it is to have in its events.
   virtual uint32_t OnSequence(const SequenceKv& kv) noexcept = 0;
-  // What the event moved in one (layer, KV head), for every head with a move, in order of layers and
-  // heads; OnReview follows. `moves` is valid during the call.
+  // What the event moved in one (layer, KV head), for every head with a move, in order of layers
+  // and heads; OnReview follows. `moves` is valid during the call.
   virtual void OnMoves(LayerId layer, KvHeadId kv_head,
                        std::span<const WindowMove> moves) noexcept = 0;
   virtual void OnReview(const SequenceReview& review) noexcept = 0;

@@ -1,5 +1,5 @@
-// ReferenceAttention as the attention of whole batches. That the fused one agrees with ReferenceHead
-// is tested with it, in tiered_sequence_test.cc.
+// ReferenceAttention as the attention of whole batches. That the fused one agrees with
+// ReferenceHead is tested with it, in tiered_sequence_test.cc.
 #include "cache/reference_attention.h"
 
 #include <gtest/gtest.h>

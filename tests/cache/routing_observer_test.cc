@@ -42,9 +42,9 @@ class Replay final : public RoutingObserver {
       EXPECT_EQ(tier, move.from);
       EXPECT_NE(tier, move.to);
       tier = move.to;
-      (move.to == Tier::kEvicted   ? evictions
-       : move.to == Tier::kFull    ? promotions
-                                   : demotions) += 1;
+      (move.to == Tier::kEvicted ? evictions
+       : move.to == Tier::kFull  ? promotions
+                                 : demotions) += 1;
     }
     pending_.clear();
     encoded += review.encoded;
@@ -72,8 +72,7 @@ class Replay final : public RoutingObserver {
       for (const WindowSnapshot& record : head.full) {
         if (record.window < snapshot.history_windows) expected[record.window] = Tier::kFull;
       }
-      for (const WindowSnapshot& record : head.attended)
-        expected[record.window] = Tier::kQuantized;
+      for (const WindowSnapshot& record : head.attended) expected[record.window] = Tier::kQuantized;
       for (uint32_t window = 0; window < snapshot.history_windows; ++window) {
         ASSERT_EQ(tier({head.layer, head.kv_head}, window), expected[window])
             << "layer " << head.layer << ", KV head " << head.kv_head << ", window " << window;

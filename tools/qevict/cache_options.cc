@@ -74,7 +74,7 @@ void AddAttentionFlag(CLI::App& command, AttentionKind& attention) {
       [](const std::string& text) -> Result<AttentionKind> {
         if (text == "fused") return AttentionKind::kFused;
         if (text == "reference") return AttentionKind::kReference;
-        return Fail(ErrorCode::kInvalidArgument, "it is neither fused nor reference");
+        return Fail(ErrorCode::kInvalidArgument, "--attention is neither fused nor reference");
       })
       ->type_name("KIND");
 }

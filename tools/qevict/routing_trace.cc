@@ -95,8 +95,8 @@ Result<std::unique_ptr<RoutingTrace>> RoutingTrace::Open(const std::optional<std
   }
   for (const std::string& input : inputs) {
     if (SameFile(*path, input)) {
-      return refuse(fmt::format("--trace would overwrite '{}', which is read; name another file",
-                                input));
+      return refuse(
+          fmt::format("--trace would overwrite '{}', which is read; name another file", input));
     }
   }
   const int fd = open(path->c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -209,10 +209,11 @@ Status RoutingTrace::Finish() {
   // Some file systems say only now that there was no room.
   if (close(std::exchange(fd_, -1)) != 0 && error_number_ == 0) error_number_ = errno;
   if (error_number_ != 0) {
-    return Fail(ErrorCode::kIo,
-                fmt::format("the trace is incomplete: --trace '{}' cannot be written: {}; check the "
-                            "disk or pipe behind it",
-                            path_, std::strerror(error_number_)));
+    return Fail(
+        ErrorCode::kIo,
+        fmt::format("the trace is incomplete: --trace '{}' cannot be written: {}; check the "
+                    "disk or pipe behind it",
+                    path_, std::strerror(error_number_)));
   }
   if (out_of_memory_) {
     return Fail(ErrorCode::kOutOfMemory,
