@@ -15,8 +15,8 @@ namespace {
 
 constexpr uint32_t kChunk = 32, kPrompt = 300, kContext = 2048, kSteps = 30;
 
-// f32 sums of attention are off by a few 1e-5 (batch_attention_test.cc). Now and then a key or value
-// falls to the other side of a rounding to f16, which moves it by 2^-11. Two of those, of the
+// f32 sums of attention are off by a few 1e-5 (batch_attention_test.cc). Now and then a key or
+// value falls to the other side of a rounding to f16, which moves it by 2^-11. Two of those, of the
 // largest logit, bound what becomes of it; measured: 2.7e-4 at most, of gemma3.
 constexpr double kFullTolerance = 2 * 0x1p-11;
 
@@ -66,8 +66,7 @@ class ReferenceEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
   Rows Read(Engine& engine, Sequence& sequence, size_t prompt = kPrompt) const {
     Rows rows;
     const std::vector<Token> text = Text(prompt + kSteps);
-    EXPECT_TRUE(
-        engine.Prefill(sequence, std::span(text).first(prompt), &rows.emplace_back()).ok());
+    EXPECT_TRUE(engine.Prefill(sequence, std::span(text).first(prompt), &rows.emplace_back()).ok());
     for (size_t t = prompt; t < text.size(); ++t) {
       BatchItem item{.sequence = &sequence,
                      .tokens = std::span(text).subspan(t, 1),
@@ -118,7 +117,8 @@ TEST_P(ReferenceEngineTest, AFullCacheGivesTheFusedLogits) {
 
 // The fused path rounds queries and weights to bytes, by about 1 % of what it sums up
 // (tiered_sequence_test.cc); codes of 3 and 2 bits are off by about 30 %. Whatever a model makes of
-// a small error, distances go with its square: the kernels' is far below the codes' own. Measured: 1.1 % at most.
+// a small error, distances go with its square: the kernels' is far below the codes' own.
+// Measured: 1.1 % at most.
 TEST_P(ReferenceEngineTest, CodesAreReadAsTheyDecode) {
   const Rows full = Read({}, AttentionKind::kReference);
   for (const PrefillMode prefill : {PrefillMode::kExact, PrefillMode::kStream}) {
@@ -133,8 +133,8 @@ TEST_P(ReferenceEngineTest, CodesAreReadAsTheyDecode) {
   }
 }
 
-// Both attentions say the same about the windows: after a prompt, which both read exactly, all but a
-// few windows that are nearly equal are in the same tiers, with scores as close as logits are.
+// Both attentions say the same about the windows: after a prompt, which both read exactly, all but
+// a few windows that are nearly equal are in the same tiers, with scores as close as logits are.
 TEST_P(ReferenceEngineTest, WindowsAreRoutedAlike) {
   if (GetParam().config.family == Family::kGemma3) {
     GTEST_SKIP() << "codes come in slabs, and one holds more than its one routed head ever has";
@@ -189,10 +189,9 @@ TEST_P(ReferenceEngineTest, SeveralSequencesInABatchComputeWhatEachComputesAlone
   std::vector<float> logits_a, logits_b, logits_c;
   const std::span before_a = std::span(a).first(199), last_a = std::span(a).last(1);
   ASSERT_TRUE(engine->Prefill(*sequence_a, before_a, &logits_a).ok());
-  BatchItem batch[] = {
-      {.sequence = sequence_a.get(), .tokens = last_a, .logits_out = &logits_a},
-      {.sequence = sequence_b.get(), .tokens = b, .logits_out = &logits_b},
-      {.sequence = sequence_c.get(), .tokens = c, .logits_out = &logits_c}};
+  BatchItem batch[] = {{.sequence = sequence_a.get(), .tokens = last_a, .logits_out = &logits_a},
+                       {.sequence = sequence_b.get(), .tokens = b, .logits_out = &logits_b},
+                       {.sequence = sequence_c.get(), .tokens = c, .logits_out = &logits_c}};
   ASSERT_TRUE(engine->Run(batch, {}).ok());
   ExpectClose(logits_a, alone(before_a, last_a));
   ExpectClose(logits_b, alone({}, b));

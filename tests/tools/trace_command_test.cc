@@ -99,8 +99,8 @@ class TraceCommandTest : public ::testing::Test {
   // $RUN is the command with a model and a budget that evicts, $DIR a folder, $TRACE a file in it.
   ProgramRun Shell(const std::string& script) const {
     const std::string dir = folder_.path().string();
-    return RunShell("export QEVICT_CACHE=" + dir + "/cache; DIR=" + dir + "; TRACE=" +
-                    trace_.string() + "; RUN=\"$QEVICT run -m " + model_.path() +
+    return RunShell("export QEVICT_CACHE=" + dir + "/cache; DIR=" + dir +
+                    "; TRACE=" + trace_.string() + "; RUN=\"$QEVICT run -m " + model_.path() +
                     " --ignore-eos --raw --local 32 --policy qevict --kv-budget 15%\"; " + script);
   }
   std::string WriteText(const std::string& name, size_t letters) const {
@@ -131,7 +131,8 @@ TEST_F(TraceCommandTest, ATraceTellsWhatTheSummaryAddsUp) {
         Shell("$RUN -f $DIR/text -n 200 --ctx 2000 --trace $TRACE --json" + flags);
     ASSERT_EQ(run.exit_code, 0) << run.out << run.err;
     const Trace trace(trace_);
-    const Json kv = run.json().at("kv"), tiers = kv.at("tiers");
+    const Json kv = run.json().at("kv");
+    const Json& tiers = kv.at("tiers");
     for (const char* total : {"demotions", "promotions", "evictions", "encoded"}) {
       EXPECT_EQ(trace.end().at(total), tiers.at(total)) << total;
     }

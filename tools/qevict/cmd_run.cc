@@ -138,7 +138,7 @@ Result<ExitStatus> AnswerOnce(const Answering& args, const Prompt& prompt) {
                           AnswerPrompt(engine, sequence, request, json ? nullptr : &output));
   // Before the object of --json, which is the only one.
   const Status trace = args.trace != nullptr ? args.trace->Finish() : Status();
-  if (json) QEVICT_RETURN_IF_ERROR(trace);
+  if (json && !trace.ok()) return tl::unexpected(trace.error());
   const RunFacts facts{.model = options.model,
                        .context_tokens = sequence.capacity_tokens(),
                        .threads = engine.threads(),
@@ -150,7 +150,7 @@ Result<ExitStatus> AnswerOnce(const Answering& args, const Prompt& prompt) {
     Print(stderr, "{}", RunSummary(answer, facts));
   }
   QEVICT_RETURN_IF_ERROR(output.status());
-  QEVICT_RETURN_IF_ERROR(trace);
+  if (!trace.ok()) return tl::unexpected(trace.error());
   return Interrupted() ? ExitStatus::kInterrupted : ExitStatus::kOk;
 }
 
