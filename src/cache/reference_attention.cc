@@ -4,6 +4,14 @@
 #include <new>
 
 namespace qevict {
+namespace {
+
+void AddTo(std::vector<double>& sums, const std::vector<double>& terms) {
+  sums.resize(terms.size());
+  for (size_t i = 0; i < terms.size(); ++i) sums[i] += terms[i];
+}
+
+}  // namespace
 
 ReferenceAttention::ReferenceAttention(const KvShape& shape, uint32_t threads)
     : shape_(shape),
@@ -27,8 +35,10 @@ Status ReferenceAttention::Bind(std::span<const BatchSlice> slices) {
       const size_t room = tokens + tokens / 4;  // decoding adds a token at a time
       for (Scratch& scratch : scratch_) {
         scratch.head.Reserve(room, shape_.head_dim);
-        scratch.masses.full.reserve(room + 1);  // as windows of one token, and the open one
-        scratch.masses.codes.reserve(room);
+        for (ReferenceHead::Masses* masses : {&scratch.masses, &scratch.group_sums}) {
+          masses->full.reserve(room + 1);  // as windows of one token, and the open one
+          masses->codes.reserve(room);
+        }
       }
       room_tokens_ = room;
     }
@@ -85,21 +95,26 @@ void ReferenceAttention::AttendHead(LayerId layer, const BatchSlice& slice, KvHe
   for (uint32_t t = 0; t < slice.tokens; ++t) {
     const bool votes = slice.votes(layer) && t >= slice.observed_from;
     const size_t row = size_t{slice.first_row} + t;
+    scratch.group_sums.full.clear();
+    scratch.group_sums.codes.clear();
     for (size_t i = first; i < first + group_floats; i += shape_.head_dim) {
       scratch.head.Attend(t, q.base + row * q.stride + i, out + row * row_floats + i,
                           votes ? &scratch.masses : nullptr);
-      if (votes) AddMasses(layer, slice, kv_head, scratch.masses);
+      if (!votes) continue;
+      AddTo(scratch.group_sums.full, scratch.masses.full);
+      AddTo(scratch.group_sums.codes, scratch.masses.codes);
     }
+    if (votes) AddMasses(layer, slice, kv_head, scratch.group_sums);
   }
 }
 
 void ReferenceAttention::AddMasses(LayerId layer, const BatchSlice& slice, KvHeadId kv_head,
-                                   const ReferenceHead::Masses& masses) const {
-  const auto add = [this](const std::vector<double>& from, std::span<float> into) {
-    for (size_t i = 0; i < from.size(); ++i) into[i] += float(from[i] / shape_.group);
+                                   const ReferenceHead::Masses& group_sums) const {
+  const auto add = [this](const std::vector<double>& sums, std::span<float> into) {
+    for (size_t w = 0; w < sums.size(); ++w) into[w] += float(sums[w] / shape_.group);
   };
-  add(masses.full, slice.kv->full_mass(layer, kv_head));
-  add(masses.codes, slice.kv->code_mass(layer, kv_head));
+  add(group_sums.full, slice.kv->full_mass(layer, kv_head));
+  add(group_sums.codes, slice.kv->code_mass(layer, kv_head));
 }
 
 }  // namespace qevict

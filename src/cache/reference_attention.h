@@ -28,13 +28,14 @@ class ReferenceAttention final : public CacheAttention {
   // A thread's own working room.
   struct Scratch {
     ReferenceHead head;
-    ReferenceHead::Masses masses;
+    ReferenceHead::Masses masses, group_sums;
   };
   void AttendHead(LayerId layer, const BatchSlice& slice, KvHeadId kv_head, RowsView q, float* out,
                   Scratch& scratch) const;
-  // Adds what one query row of a GQA group gave to the windows: its share of the group's mean.
+  // Adds what the query heads of a GQA group gave to the windows, their mean, to the sequence's
+  // masses.
   void AddMasses(LayerId layer, const BatchSlice& slice, KvHeadId kv_head,
-                 const ReferenceHead::Masses& masses) const;
+                 const ReferenceHead::Masses& group_sums) const;
 
   KvShape shape_;
   StoreKvFn store_kv_;
