@@ -80,7 +80,7 @@ void BatchAttention::ForEachPart(const HeadKeys& keys, uint32_t cell, const Add&
 void BatchAttention::PlanHead(LayerId id, uint32_t slice, KvHeadId kv_head, Layer& layer) const {
   const SequenceKv& kv = *slices_[slice].kv;
   const uint32_t first_partial = uint32_t(layer.parts.size());
-  const bool votes = kv.tracks_mass(id) && slices_[slice].voters_from == 0;
+  const bool votes = slices_[slice].votes(id);
   ForEachPart({&kv, id, kv_head}, kv.cells(id, kv_head), [&](Part part) {
     layer.items.push_back({.work = part.work,
                            .slice = slice,
@@ -205,10 +205,7 @@ void BatchAttention::Attend(LayerId id, RowsView q, float* out, size_t thread, s
         LoadQueries(q, slice.first_row, item.kv_head, scratch.q.data());
         const Part& part = layer.parts[item.partial];
         AttendPart({slice.kv, id, KvHeadId(item.kv_head)}, part, Partial(item.partial),
-                   slice.kv->tracks_mass(id) && slice.voters_from == 0
-                       ? masses_.as<float>() + part.masses
-                       : nullptr,
-                   scratch);
+                   slice.votes(id) ? masses_.as<float>() + part.masses : nullptr, scratch);
         FinishHead(id, item, out, scratch);
         break;
       }
@@ -301,7 +298,7 @@ void BatchAttention::FinishHead(LayerId id, const Item& item, float* out, Scratc
   for (uint32_t p = 1; p < head.partials; ++p)
     MergeState(whole, Partial(head.first_partial + p), group, head_dim);
   const BatchSlice& slice = slices_[item.slice];
-  if (slice.kv->tracks_mass(id) && slice.voters_from == 0) {
+  if (slice.votes(id)) {
     const HeadKeys keys{slice.kv, id, KvHeadId(item.kv_head)};
     const std::span<MassUnits> masses[] = {slice.kv->full_mass(id, keys.head),
                                            slice.kv->code_mass(id, keys.head)};

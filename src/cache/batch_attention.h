@@ -1,4 +1,4 @@
-// Attention of one batch over the caches of its sequences. Work is cut into items that do not
+// Fused attention of one batch over the caches of its sequences. Work is cut into items that do not
 // depend on the number of threads, so results do not either, and handed out by a counter. A
 // sequence with one new token has, per KV head, an item for each range of f16 keys and of codes;
 // the item that finishes a head last merges its partial states in order. A sequence with more has
@@ -11,9 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "cache/attention.h"
+#include "cache/cache_attention.h"
 #include "cache/code_attention.h"
-#include "cache/sequence_kv.h"
 #include "cache/window_votes.h"
 #include "core/isa.h"
 #include "kernels/attend_decode/attend_decode.h"
@@ -22,34 +21,12 @@
 
 namespace qevict {
 
-// Tokens of one sequence inside a batch: rows [first_row, first_row + tokens) at positions
-// kv->size_tokens() onwards.
-struct BatchSlice {
-  SequenceKv* kv = nullptr;
-  uint32_t first_row = 0, tokens = 0;
-  // Those from here on vote on windows, where SequenceKv::tracks_mass.
-  uint32_t voters_from = 0;
-};
-
-// Sees every row that passes through. Called like the Attention it watches, by the same threads.
-class AttentionObserver {
- public:
-  virtual ~AttentionObserver() = default;
-  virtual void OnStore(LayerId layer, RowsView k, RowsView v, size_t thread, size_t threads) = 0;
-  virtual void OnAttend(LayerId layer, RowsView q, size_t thread, size_t threads) = 0;
-};
-
-class BatchAttention final : public Attention {
+class BatchAttention final : public CacheAttention {
  public:
   BatchAttention(const KvShape& shape, Isa isa, uint32_t threads);
   ~BatchAttention() override;
 
-  // Prepares for one run of the graph over `slices`, on whose caches BeginBatch was called. Error
-  // kOutOfMemory.
-  Status Bind(std::span<const BatchSlice> slices);
-  // Null: nobody. Not while a graph runs.
-  void Watch(AttentionObserver* observer) { observer_ = observer; }
-
+  Status Bind(std::span<const BatchSlice> slices) override;
   void Store(LayerId layer, RowsView k, RowsView v, size_t thread, size_t threads) override;
   void Attend(LayerId layer, RowsView q, float* out, size_t thread, size_t threads) override;
 
@@ -116,7 +93,6 @@ class BatchAttention final : public Attention {
   StoreKvFn store_kv_;
   CodeAttention code_attention_;
   WindowVotes votes_;
-  AttentionObserver* observer_ = nullptr;
   std::vector<BatchSlice> slices_;
   std::vector<Layer> layers_;
   // Partial states: per item m and d [group] each, then o [group, head_dim].

@@ -33,6 +33,7 @@ Result<SequenceKv> SequenceKv::Create(const KvShape& shape, const Config& config
   const uint32_t history = config.geometry.history_windows(config.capacity_tokens);
   kv.tracks_mass_ = config.codec != nullptr && config.plan.capacity.full < history &&
                     config.plan.capacity.quantized < history;
+  if (config.observer != nullptr) kv.observed_sequence_ = config.observer->OnSequence(kv);
   return kv;
 }
 
@@ -184,6 +185,7 @@ Status SequenceKv::PrepareRouting(uint32_t new_size) {
   }
   windows += g.complete_windows(new_size) - g.complete_windows(size_tokens_);
   scratch_.Reserve(windows, config_.codec->format());
+  if (config_.observer != nullptr) moves_.reserve(windows);
   return pool_->Reserve(pages);
 }
 
@@ -298,28 +300,55 @@ void SequenceKv::CommitHeads(LayerId layer, uint32_t new_size) noexcept {
     stats_.promotions += counts.promotions;
     stats_.evictions += counts.evictions;
     stats_.encoded += counts.encoded;
+    if (config_.observer != nullptr && ReviewsHistory(new_size)) ReportMoves(layer, head);
   }
 }
 
-void SequenceKv::CountEvent(uint32_t new_size) noexcept {
-  const Geometry& g = config_.geometry;
-  if (g.history_windows(new_size) != g.history_windows(size_tokens_)) ++stats_.events;
+// What the head's review, which scratch_ still holds, has moved.
+void SequenceKv::ReportMoves(LayerId layer, KvHeadId head) noexcept {
+  moves_.clear();
+  for (const TierMove& move : scratch_.decision.moves) {
+    if (move.to == Tier::kFull && config_.promotion == Promotion::kPin) continue;  // not made
+    const LedgerEntry& entry = scratch_.entries[move.entry];
+    moves_.push_back({entry.window, move.from, move.to, entry.score});
+  }
+  if (!moves_.empty()) config_.observer->OnMoves(layer, head, moves_);
+}
+
+// Behind a commit that has reviewed the history and set the new size.
+void SequenceKv::EndEvent(uint32_t batch_tokens) noexcept {
+  ++stats_.events;
+  if (config_.observer == nullptr) return;
+  const TierStats now = stats();
+  config_.observer->OnReview(
+      {.sequence = observed_sequence_,
+       .position_tokens = size_tokens_,
+       .batch_tokens = batch_tokens,
+       .history_windows = config_.geometry.history_windows(size_tokens_),
+       .windows = {now.full_windows, now.quantized_windows, now.evicted_windows},
+       .encoded = now.encoded - stats_reported_.encoded,
+       .used_bytes = budget_->used_bytes(),
+       .limit_bytes = budget_->limit_bytes(),
+       .seconds = now.routing_seconds - stats_reported_.routing_seconds});
+  stats_reported_ = now;
 }
 
 void SequenceKv::Commit() noexcept {
   const auto start = std::chrono::steady_clock::now();
   const uint32_t new_size = size_tokens_ + batch_tokens_;
-  CountEvent(new_size);
+  const bool reviewed = ReviewsHistory(new_size);
   for (uint32_t l = 0; l < shape_.layers; ++l) {
     if (routed(LayerId(l))) CommitHeads(LayerId(l), new_size);
   }
   size_tokens_ = new_size;
   voters_ += batch_voters_;
-  batch_tokens_ = batch_voters_ = 0;
+  batch_voters_ = 0;
   if (staging_.arena.size_bytes() != 0) CopyFullTier(staging_, resident_);
   staging_ = {};
   stats_.routing_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (reviewed) EndEvent(batch_tokens_);
+  batch_tokens_ = 0;
 }
 
 Status SequenceKv::BeginPrompt(uint32_t tokens) {
@@ -332,6 +361,7 @@ Status SequenceKv::BeginPrompt(uint32_t tokens) {
   staging_peak_bytes_ = std::max(staging_peak_bytes_, staging_bytes());
   prompt_tokens_ = tokens;
   PrepareVoters(tokens);
+  stats_before_prompt_ = stats_;
   return {};
 }
 
@@ -353,16 +383,19 @@ void SequenceKv::CommitLayer(LayerId layer) noexcept {
 }
 
 void SequenceKv::EndPrompt() noexcept {
-  CountEvent(prompt_tokens_);
+  const bool reviewed = ReviewsHistory(prompt_tokens_);
   staging_ = {};
   size_tokens_ = written_tokens_ = prompt_tokens_;
   voters_ += batch_voters_;
+  if (reviewed) EndEvent(prompt_tokens_);
   prompt_tokens_ = passed_tokens_ = batch_voters_ = 0;
 }
 
 void SequenceKv::AbandonPrompt() noexcept {
   staging_ = {};
   for (HeadWindows& head : heads_) head.Clear();
+  stats_ = stats_before_prompt_;
+  if (config_.observer != nullptr) config_.observer->OnAbandon();
   prompt_tokens_ = passed_tokens_ = written_tokens_ = 0;
   voters_ = batch_voters_ = 0;
 }
@@ -391,6 +424,7 @@ Status SequenceKv::Truncate(uint32_t size_tokens) {
     written_tokens_ = voters_ = 0;
     staging_ = {};
     for (HeadWindows& head : heads_) head.Clear();
+    if (config_.observer != nullptr) config_.observer->OnClear(observed_sequence_);
   }
   return {};
 }

@@ -22,6 +22,7 @@
 #include "cache/head_windows.h"
 #include "cache/kv_shape.h"
 #include "cache/page_pool.h"
+#include "cache/routing_observer.h"
 #include "cache/window_mass.h"
 #include "codec/window_codec.h"
 #include "core/aligned_buffer.h"
@@ -60,6 +61,7 @@ class SequenceKv {
     ScoringConfig scoring = {};             // the one that the plan was made for
     WindowCodec* codec = nullptr;           // null: no tiers; must outlive the sequence
     const RoutingPolicy* policy = nullptr;  // the same
+    RoutingObserver* observer = nullptr;    // the same; null: nobody
   };
   // Errors kOutOfMemory, kBudgetExceeded.
   [[nodiscard]] static Result<SequenceKv> Create(const KvShape& shape, const Config& config);
@@ -169,7 +171,12 @@ class SequenceKv {
   void PrepareVoters(uint32_t tokens);
   const float* MassFloats(std::span<const MassUnits> masses, std::vector<float>& floats) const;
   void CommitHeads(LayerId layer, uint32_t new_size) noexcept;
-  void CountEvent(uint32_t new_size) noexcept;
+  void ReportMoves(LayerId layer, KvHeadId head) noexcept;
+  bool ReviewsHistory(uint32_t new_size) const {
+    const Geometry& g = config_.geometry;
+    return g.history_windows(new_size) != g.history_windows(size_tokens_);
+  }
+  void EndEvent(uint32_t batch_tokens) noexcept;
   KvView ViewIn(const Region& region, LayerId layer, KvHeadId head) const;
 
   KvShape shape_;
@@ -194,6 +201,10 @@ class SequenceKv {
   std::span<uint32_t> voters_before_;   // by window: voters before its first token; may be empty
   uint32_t voters_ = 0, batch_voters_ = 0;
   TierStats stats_;
+  TierStats stats_before_prompt_;   // that passes layer by layer, and may be given up
+  TierStats stats_reported_;        // as of the last event that was reported
+  uint32_t observed_sequence_ = 0;  // the observer's number
+  std::vector<WindowMove> moves_;   // of one head, on their way to the observer
   uint64_t staging_peak_bytes_ = 0;
   uint32_t size_tokens_ = 0;
   uint32_t batch_tokens_ = 0;

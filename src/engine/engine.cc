@@ -6,6 +6,7 @@
 
 #include "cache/batch_attention.h"
 #include "cache/cache_plan.h"
+#include "cache/reference_attention.h"
 #include "core/cpu_count.h"
 #include "core/isa.h"
 #include "engine/calibration_text.h"
@@ -95,6 +96,7 @@ class GgufEngine final : public Engine {
     std::unique_ptr<GgufEngine> engine(new GgufEngine);
     QEVICT_RETURN_IF_ERROR(config.cache.Validate());
     engine->cache_ = config.cache;
+    engine->routing_observer_ = config.routing_observer;
     engine->threads_ = config.threads == 0 ? UsableCores() : config.threads;
     if (engine->threads_ > kMostThreads) {
       return Fail(ErrorCode::kInvalidArgument, "--threads " + std::to_string(config.threads) +
@@ -111,8 +113,7 @@ class GgufEngine final : public Engine {
     QEVICT_ASSIGN_OR_RETURN(engine->hyperparameters_, ReadHyperparameters(*engine->file_));
     QEVICT_RETURN_IF_ERROR(ValidateTensors(*engine->file_, engine->hyperparameters_));
     QEVICT_ASSIGN_OR_RETURN(engine->tokenizer_, Tokenizer::Load(*engine->file_));
-    engine->attention_ = std::make_unique<BatchAttention>(engine->hyperparameters_.kv_shape(),
-                                                          engine->isa_, engine->threads_);
+    engine->MakeAttention(config.attention);
     QEVICT_ASSIGN_OR_RETURN(engine->runner_,
                             ModelRunner::Load(*engine->file_, engine->hyperparameters_,
                                               *engine->attention_, engine->threads_));
@@ -166,6 +167,15 @@ class GgufEngine final : public Engine {
  private:
   GgufEngine() = default;
 
+  void MakeAttention(AttentionKind kind) {
+    const KvShape shape = hyperparameters_.kv_shape();
+    if (kind == AttentionKind::kReference) {
+      attention_ = std::make_unique<ReferenceAttention>(shape, threads_);
+    } else {
+      attention_ = std::make_unique<BatchAttention>(shape, isa_, threads_);
+    }
+  }
+
   // `codec` is the engine's own, or null: every token in f16.
   Result<std::unique_ptr<Sequence>> MakeSequence(uint32_t capacity_tokens, WindowCodec* codec) {
     if (capacity_tokens == 0 || capacity_tokens > hyperparameters_.context_train) {
@@ -176,14 +186,16 @@ class GgufEngine final : public Engine {
     }
     const KvShape shape = hyperparameters_.kv_shape();
     QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, codec));
-    auto kv = SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
-                                         .max_batch_tokens = prefill_chunk_,
-                                         .geometry = cache_.geometry,
-                                         .plan = plan,
-                                         .promotion = cache_.promotion,
-                                         .scoring = cache_.scoring(),
-                                         .codec = codec,
-                                         .policy = codec != nullptr ? &policy_ : nullptr});
+    auto kv =
+        SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
+                                   .max_batch_tokens = prefill_chunk_,
+                                   .geometry = cache_.geometry,
+                                   .plan = plan,
+                                   .promotion = cache_.promotion,
+                                   .scoring = cache_.scoring(),
+                                   .codec = codec,
+                                   .policy = codec != nullptr ? &policy_ : nullptr,
+                                   .observer = codec != nullptr ? routing_observer_ : nullptr});
     if (!kv) {
       return Fail(kv.error().code, "no memory for a cache of " + std::to_string(capacity_tokens) +
                                        " tokens: " + kv.error().message +
@@ -401,13 +413,14 @@ class GgufEngine final : public Engine {
 
   CacheConfig cache_;
   ScorePolicy policy_;
+  RoutingObserver* routing_observer_ = nullptr;
   std::unique_ptr<WindowCodec> codec_;  // null: sequences hold every token in f16
   uint32_t threads_ = 1;
   Isa isa_ = Isa::kScalar;
   std::unique_ptr<GgufFile> file_;
   Hyperparameters hyperparameters_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<BatchAttention> attention_;
+  std::unique_ptr<CacheAttention> attention_;
   std::unique_ptr<ModelRunner> runner_;
   // Of the current step, kept for their capacity.
   std::vector<Token> tokens_;

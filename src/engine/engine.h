@@ -19,11 +19,20 @@
 
 namespace qevict {
 
+// fused      kernels that read f16 and codes as they are stored
+// reference  every KV head laid out in f32 and attended by the definition, to judge the fused one
+// by;
+//            slow
+enum class AttentionKind { kFused, kReference };
+
 struct EngineConfig {
   std::string model_path;
   uint32_t threads = 0;          // 0: one per physical core that the process may use
   uint32_t prefill_chunk = 512;  // tokens per prefill step, 1 .. 4096
   CacheConfig cache = {};
+  AttentionKind attention = AttentionKind::kFused;
+  // Told what routing does in the engine's tiered sequences; must outlive them. Null: nobody.
+  RoutingObserver* routing_observer = nullptr;
 };
 
 // Bytes that a sequence's cache holds: what the allocator handed out.

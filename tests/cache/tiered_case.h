@@ -18,6 +18,7 @@
 #include "cache/batch_attention.h"
 #include "cache/cache_snapshot.h"
 #include "cache/reference_attention.h"
+#include "cache/reference_head.h"
 #include "codec/code_page.h"
 #include "kernels/f16.h"
 #include "tests/cache/windows_case.h"
@@ -41,7 +42,9 @@ struct TieredConfig {
   RowContent content = RowContent::kRandom;
   uint32_t capacity_tokens = 0, max_batch_tokens = 0;
   uint32_t threads = 1;
-  bool tiers = true;                      // false: a plain f16 cache
+  bool tiers = true;       // false: a plain f16 cache
+  bool reference = false;  // attends with ReferenceAttention
+  RoutingObserver* observer = nullptr;
   const RoutingPolicy* policy = nullptr;  // null: as `room` says
   ScoringConfig scoring = {};
 };
@@ -87,7 +90,7 @@ class TieredCase {
   explicit TieredCase(const TieredConfig& config)
       : config_(config),
         codec_(MakeCodec(config.shape, config.geometry, config.means)),
-        attention_(config.shape, SelectIsa().value(), config.threads),
+        attention_(MakeAttention(config)),
         mapped_before_(AlignedBuffer::MappedBytes() - codec_->shared_bytes()) {
     plan_ = config.room == Room::kTight
                 ? TightPlan(config, codec_->format())
@@ -109,7 +112,8 @@ class TieredCase {
                                               .promotion = config_.promotion,
                                               .scoring = config_.scoring,
                                               .codec = config_.tiers ? codec_.get() : nullptr,
-                                              .policy = config_.tiers ? &policy() : nullptr});
+                                              .policy = config_.tiers ? &policy() : nullptr,
+                                              .observer = config_.observer});
   }
   // Replaces the sequence by one whose budget ends at `limit_bytes`, whatever was planned.
   void LimitTo(uint64_t limit_bytes) {
@@ -226,6 +230,10 @@ class TieredCase {
   double largest_mass_error() const { return largest_mass_error_; }
 
  private:
+  static std::unique_ptr<CacheAttention> MakeAttention(const TieredConfig& config) {
+    if (config.reference) return std::make_unique<ReferenceAttention>(config.shape, config.threads);
+    return std::make_unique<BatchAttention>(config.shape, SelectIsa().value(), config.threads);
+  }
   const RoutingPolicy& policy() const {
     if (config_.policy != nullptr) return *config_.policy;
     return config_.room == Room::kUnlimited ? static_cast<const RoutingPolicy&>(score_policy_)
@@ -239,7 +247,7 @@ class TieredCase {
 
   void Bind(const BatchSlice& slice) {
     const uint64_t mapped = AlignedBuffer::MappedBytes();
-    EXPECT_TRUE(attention_.Bind({&slice, 1}).ok());
+    EXPECT_TRUE(attention_->Bind({&slice, 1}).ok());
     attention_bytes_ += AlignedBuffer::MappedBytes() - mapped;
   }
 
@@ -270,10 +278,10 @@ class TieredCase {
     const std::vector<float> v = Rows(layer, chunk, kv_row, 2), q = Rows(layer, chunk, q_row, 3);
     std::vector<float> out(chunk.tokens * q_row, NAN);
     OnThreads([&](size_t t, size_t n) {
-      attention_.Store(layer, {k.data(), kv_row}, {v.data(), kv_row}, t, n);
+      attention_->Store(layer, {k.data(), kv_row}, {v.data(), kv_row}, t, n);
     });
     OnThreads([&](size_t t, size_t n) {
-      attention_.Attend(layer, {q.data(), q_row}, out.data(), t, n);
+      attention_->Attend(layer, {q.data(), q_row}, out.data(), t, n);
     });
     if (compared == Compared::kWithOracle) Compare(layer, chunk, q, out);
     all.insert(all.end(), out.begin(), out.end());
@@ -290,10 +298,11 @@ class TieredCase {
     const size_t head_dim = config_.shape.head_dim, group = config_.shape.group;
     std::vector<float> expected(head_dim);
     for (uint32_t h = 0; h < config_.shape.kv_heads; ++h) {
-      const ReferenceAttention oracle(*kv_, layer, KvHeadId(h), chunk.tokens);
+      ReferenceHead oracle;
+      oracle.Read(*kv_, layer, KvHeadId(h), chunk.tokens);
       const bool codes = kv_->routed(layer) && !kv_->windows(layer, KvHeadId(h)).attended().empty();
       for (uint32_t t = 0; t < chunk.tokens; ++t) {
-        std::vector<ReferenceAttention::Masses> group_masses(group);
+        std::vector<ReferenceHead::Masses> group_masses(group);
         for (size_t g = 0; g < group; ++g) {
           const size_t row = ((t * config_.shape.kv_heads + h) * group + g) * head_dim;
           oracle.Attend(t, &q[row], expected.data(), &group_masses[g]);
@@ -309,20 +318,20 @@ class TieredCase {
           record = std::max(record, codes ? std::sqrt(difference / whole) : largest);
         }
         if (t < chunk.voters_from || !kv_->tracks_mass(layer)) continue;
-        Add(group_masses, &ReferenceAttention::Masses::full, full_masses_[h]);
-        Add(group_masses, &ReferenceAttention::Masses::codes, code_masses_[h]);
+        Add(group_masses, &ReferenceHead::Masses::full, full_masses_[h]);
+        Add(group_masses, &ReferenceHead::Masses::codes, code_masses_[h]);
       }
     }
   }
 
   // into[i] += the mean over the group, or the largest.
-  void Add(const std::vector<ReferenceAttention::Masses>& group,
-           std::vector<double> ReferenceAttention::Masses::*tier, std::vector<double>& into) const {
+  void Add(const std::vector<ReferenceHead::Masses>& group,
+           std::vector<double> ReferenceHead::Masses::*tier, std::vector<double>& into) const {
     const size_t windows = (group.front().*tier).size();
     into.resize(std::max(into.size(), windows));
     for (size_t w = 0; w < windows; ++w) {
       double sum = 0.0, most = 0.0;
-      for (const ReferenceAttention::Masses& masses : group) {
+      for (const ReferenceHead::Masses& masses : group) {
         sum += (masses.*tier)[w];
         most = std::max(most, (masses.*tier)[w]);
       }
@@ -441,7 +450,7 @@ class TieredCase {
   std::unique_ptr<WindowCodec> codec_;
   ShufflingPolicy shuffling_policy_{31};
   ScorePolicy score_policy_;
-  BatchAttention attention_;
+  std::unique_ptr<CacheAttention> attention_;
   uint64_t mapped_before_, attention_bytes_ = 0;
   CachePlan plan_;
   std::optional<SequenceKv> kv_;

@@ -98,4 +98,17 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
   AddScoringFlags(command, cache.scoring_choice);
 }
 
+void AddAttentionFlag(CLI::App& command, AttentionKind& attention) {
+  AddParsed(
+      command, "--attention",
+      "fused (default), or reference: decoded, in f32, by the definition; slow, to check with",
+      attention,
+      [](const std::string& text) -> Result<AttentionKind> {
+        if (text == "fused") return AttentionKind::kFused;
+        if (text == "reference") return AttentionKind::kReference;
+        return Fail(ErrorCode::kInvalidArgument, "--attention is neither fused nor reference");
+      })
+      ->type_name("KIND");
+}
+
 }  // namespace qevict::cli
