@@ -158,6 +158,7 @@ TEST_F(TraceCommandTest, ATraceTellsWhatTheSummaryAddsUp) {
     EXPECT_EQ(trace.run().at("sinks"), 4);
     EXPECT_EQ(trace.run().at("local"), 32);
     EXPECT_EQ(trace.run().at("policy"), "qevict");
+    EXPECT_EQ(trace.run().at("scoring"), "step, prior of all tokens, mean");
     EXPECT_EQ(trace.run().at("limit_bytes"), kv.at("limit_bytes"));
   }
 }
@@ -262,7 +263,7 @@ TEST_F(TraceCommandTest, FidelityTracesItsPolicyText) {
 TEST_F(TraceCommandTest, TheReferenceAttentionGivesTheSameAnswer) {
   const std::string full = "$QEVICT run -m " + model_.path() + " -p 'the end' -n 12 --attention ";
   EXPECT_EQ(Shell(full + "reference").out, Shell(full + "fused").out);
-  ExpectRefused(full + "exact", 2, "--attention is neither fused nor reference");
+  ExpectRefused(full + "exact", 2, "--attention 'exact' is neither fused nor reference");
   const std::string tiered = "$RUN -f $DIR/text -n 12 --ctx 2000 --trace $TRACE --json";
   ASSERT_EQ(Shell(tiered).exit_code, 0);  // fits the codec
   const ProgramRun run = Shell(tiered + " --attention reference");
