@@ -76,6 +76,8 @@ struct CacheConfig {
   bool chooses() const {
     return budget.has_value() && policy != CachePolicy::kFull && policy != CachePolicy::kQuant;
   }
+  // Whether a sequence may hold codes, for which the codec must be fitted to the model.
+  bool codes() const { return tiered() && policy != CachePolicy::kEvict; }
   // Whether a sequence may hold less than every token in f16.
   bool tiered() const {
     return policy == CachePolicy::kQuant || (policy != CachePolicy::kFull && budget.has_value());

@@ -117,6 +117,7 @@ class GgufEngine final : public Engine {
     QEVICT_ASSIGN_OR_RETURN(engine->runner_,
                             ModelRunner::Load(*engine->file_, engine->hyperparameters_,
                                               *engine->attention_, engine->threads_));
+    engine->codec_fitted_ = config.cache.codes() || config.fit_codec;
     if (config.cache.tiered()) QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress, cancel));
     return engine;
   }
@@ -132,7 +133,7 @@ class GgufEngine final : public Engine {
   Result<std::unique_ptr<Sequence>> NewFullSequence(uint32_t capacity_tokens) override {
     return MakeSequence(capacity_tokens, nullptr);
   }
-  const WindowCodec* codec() const override { return codec_.get(); }
+  const WindowCodec* codec() const override { return codec_fitted_ ? codec_.get() : nullptr; }
 
   Status Run(std::span<BatchItem> batch, const CancelFn& cancel) override {
     QEVICT_RETURN_IF_ERROR(Validate(batch));
@@ -224,10 +225,8 @@ class GgufEngine final : public Engine {
     return PlanCache(shape, request);
   }
 
-  // Tables of the codec from their file, or else measured and written to it.
   Status LoadCodec(const ProgressFn& progress, const CancelFn& cancel) {
     const Hyperparameters& h = hyperparameters_;
-    const TablesShape shape{h.layers, h.kv_heads, h.head_dim};
     WindowCodec::Config config{
         .format = {h.head_dim, cache_.key_bits, cache_.value_bits},
         .rope = {.head_dim = h.head_dim,
@@ -239,20 +238,32 @@ class GgufEngine final : public Engine {
         .heads = {},
         .sinks = cache_.geometry.sinks,
         .omega = cache_.geometry.omega};
-    const std::string fingerprint = ModelFingerprint(*file_);
-    const std::string path = TablesPath(cache_.tables_folder, fingerprint);
-    if (!cache_.tables_folder.empty()) {
-      QEVICT_ASSIGN_OR_RETURN(auto stored, ReadTables(path, fingerprint, shape));
-      if (stored) config.heads = std::move(*stored);
-    }
-    if (config.heads.empty()) {
-      const bool kept = !cache_.tables_folder.empty();
-      if (kept) QEVICT_RETURN_IF_ERROR(MakeTablesFolder(cache_.tables_folder));
-      QEVICT_ASSIGN_OR_RETURN(config.heads, MeasureTables(config, progress, cancel));
-      if (kept) QEVICT_RETURN_IF_ERROR(WriteTables(path, fingerprint, shape, config.heads));
+    if (codec_fitted_) {
+      QEVICT_ASSIGN_OR_RETURN(config.heads, FittedTables(config, progress, cancel));
+    } else {
+      // A cache that codes nothing asks the codec for its shape alone.
+      config.heads.assign(size_t{h.layers} * h.kv_heads,
+                          {.weight = std::vector<float>(h.head_dim, 1.0f),
+                           .mean = std::vector<float>(h.head_dim, 0.0f)});
     }
     QEVICT_ASSIGN_OR_RETURN(codec_, WindowCodec::Create(std::move(config)));
     return {};
+  }
+
+  // Tables of the codec from their file, or else measured and written to it.
+  Result<std::vector<HeadTables>> FittedTables(const WindowCodec::Config& codec,
+                                               const ProgressFn& progress, const CancelFn& cancel) {
+    const Hyperparameters& h = hyperparameters_;
+    const TablesShape shape{h.layers, h.kv_heads, h.head_dim};
+    const std::string fingerprint = ModelFingerprint(*file_);
+    const std::string path = TablesPath(cache_.tables_folder, fingerprint);
+    if (cache_.tables_folder.empty()) return MeasureTables(codec, progress, cancel);
+    QEVICT_ASSIGN_OR_RETURN(auto stored, ReadTables(path, fingerprint, shape));
+    if (stored) return std::move(*stored);
+    QEVICT_RETURN_IF_ERROR(MakeTablesFolder(cache_.tables_folder));
+    QEVICT_ASSIGN_OR_RETURN(std::vector<HeadTables> tables, MeasureTables(codec, progress, cancel));
+    QEVICT_RETURN_IF_ERROR(WriteTables(path, fingerprint, shape, tables));
+    return tables;
   }
 
   Result<std::vector<HeadTables>> MeasureTables(const WindowCodec::Config& codec,
@@ -414,6 +425,7 @@ class GgufEngine final : public Engine {
   CacheConfig cache_;
   ScorePolicy policy_;
   RoutingObserver* routing_observer_ = nullptr;
+  bool codec_fitted_ = false;
   std::unique_ptr<WindowCodec> codec_;  // null: sequences hold every token in f16
   uint32_t threads_ = 1;
   Isa isa_ = Isa::kScalar;

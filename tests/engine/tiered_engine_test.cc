@@ -274,6 +274,24 @@ TEST_F(CodecTablesTest, AreNotMeasuredWhereTheyCannotBeKept) {
   EXPECT_EQ(measured_, 0);
 }
 
+TEST_F(CodecTablesTest, AreNotNeededByACacheWithoutCodes) {
+  EngineConfig config{.model_path = tiny_.path(), .threads = 2};
+  config.cache.policy = CachePolicy::kEvict;
+  config.cache.budget = KvBudget{.share = 0.9};
+  config.cache.tables_folder = folder_.path().string();
+  const auto engine = Engine::Load(config, progress_);
+  ASSERT_TRUE(engine) << engine.error().message;
+  EXPECT_EQ((*engine)->codec(), nullptr);
+  EXPECT_TRUE((*engine)->NewSequence(2048));
+  EXPECT_EQ(measured_, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+  config.fit_codec = true;  // for those who measure codecs with it
+  const auto fitted = Engine::Load(config, progress_);
+  ASSERT_TRUE(fitted) << fitted.error().message;
+  EXPECT_NE((*fitted)->codec(), nullptr);
+  EXPECT_GT(measured_, 0);
+}
+
 TEST_F(CodecTablesTest, MeasuringCanBeCancelled) {
   CacheConfig cache;
   cache.policy = CachePolicy::kQuant;

@@ -103,6 +103,11 @@ TEST_F(FidelityCommandTest, EvictionOfF16AndEveryScoringCanBeMeasured) {
   EXPECT_EQ(plain.at("policy"), "evict");
   EXPECT_LE(plain.at("share").get<double>(), 0.25);
   ExpectRow(plain, 16.0 * plain.at("share").get<double>());
+  // A codec beside it is fitted to the model, though the policy codes nothing.
+  const Json with_codec = Run(policy + "evict --codec k4v4").json().at("rows");
+  ASSERT_EQ(with_codec.size(), 2u);
+  EXPECT_EQ(with_codec[0], Run(policy + "qevict --codec k4v4").json().at("rows")[0]);
+  EXPECT_EQ(with_codec[1], plain);
   const ProgramRun run = Run(policy +
                              "qevict --scoring event --score-prior all --score-group max "
                              "--score-age --score-values");
@@ -137,8 +142,13 @@ TEST_F(FidelityCommandTest, BadInputIsRefusedInOneSentence) {
   refused(with_text + "--policy quant --scoring event", 2,
           "--scoring does nothing with --policy quant");
   refused(with_text + "--score-age", 2, "--score-age does nothing without --kv-budget");
-  refused(with_text + "--policy auto --kv-budget 50% --score-prior 0", 2, "--score-prior");
-  refused(with_text + "--policy auto --kv-budget 50% --score-group min", 2, "neither mean nor max");
+  refused(with_text + "--policy some", 2, "--policy 'some' is none of");
+  refused(with_text + "--kv-budget 0%", 2, "--kv-budget '0%' is neither");
+  refused(with_text + "--prefill bogus", 2, "--prefill 'bogus' is neither exact nor stream");
+  refused(with_text + "--promotion x", 2, "--promotion 'x' is neither expand nor pin");
+  refused(with_text + "--scoring x", 2, "--scoring 'x' is neither step nor event");
+  refused(with_text + "--score-prior 0", 2, "--score-prior '0' is neither");
+  refused(with_text + "--score-group min", 2, "--score-group 'min' is neither mean nor max");
   refused("", 2, "--file");
 }
 

@@ -145,6 +145,7 @@ Result<ExitStatus> MeasureFidelity(FidelityOptions options, OutputFormat format)
   config.cache.tables_folder = TablesFolder();
   // Codecs are fitted to the model when its cache has tiers.
   if (!options.cache_asked) config.cache.policy = CachePolicy::kQuant;
+  config.fit_codec = !codecs.empty();
   std::vector<std::string> inputs = options.files;
   inputs.push_back(path);
   QEVICT_ASSIGN_OR_RETURN(

@@ -166,7 +166,7 @@ Result<ExitStatus> Run(RunOptions options, OutputFormat format) {
   QEVICT_ASSIGN_OR_RETURN(const std::string path, ResolveModel(options.model));
   CatchInterrupts();
   options.cache.tables_folder = TablesFolder();
-  if (options.cache.tiered() && options.cache.tables_folder.empty() && !options.quiet) {
+  if (options.cache.codes() && options.cache.tables_folder.empty() && !options.quiet) {
     Print(stderr,
           "neither QEVICT_CACHE nor HOME says where the codec's tables are kept, so that they are "
           "measured at every start\n");
