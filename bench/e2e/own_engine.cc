@@ -28,18 +28,29 @@ class OwnEngine final : public BenchEngine {
   }
   Result<uint64_t> KvBytes() override { return sequence_->kv_usage().peak_bytes; }
   std::string Settings() const override {
-    const std::string kv =
-        cache_.tiered()
-            ? fmt::format("policy {}, K{}/V{}, limit {} bytes, {} ms of routing, staging {} bytes",
-                          CachePolicyName(cache_.policy), cache_.key_bits, cache_.value_bits,
-                          sequence_->kv_usage().limit_bytes,
-                          int64_t(sequence_->kv_usage().tiers.routing_seconds * 1e3),
-                          sequence_->kv_usage().staging_peak_bytes)
-            : "f16 KV";
+    std::string kv = "f16 KV";
+    if (cache_.tiered()) {
+      const KvUsage usage = sequence_->kv_usage();
+      kv = fmt::format("policy {}, {}limit {} bytes, {} ms of routing, staging {} bytes",
+                       CachePolicyName(cache_.policy), Choices(), usage.limit_bytes,
+                       int64_t(usage.tiers.routing_seconds * 1e3), usage.staging_peak_bytes);
+    }
     return fmt::format("{} kernels, {}, chunk {}", engine_->isa_name(), kv, chunk_tokens_);
   }
 
  private:
+  // What the policy leaves open.
+  std::string Choices() const {
+    std::string choices;
+    if (cache_.policy != CachePolicy::kEvict) {
+      choices += fmt::format("K{}/V{}, ", cache_.key_bits, cache_.value_bits);
+    }
+    if (cache_.chooses()) {
+      choices += fmt::format("scores by {}, ", ScoringName(cache_.scoring()));
+    }
+    return choices;
+  }
+
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Sequence> sequence_;  // after the engine: it must go first
   uint32_t chunk_tokens_;

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "bench/e2e/cache_json.h"
 #include "model/thread_wait.h"
 
 namespace qevict::bench {
@@ -50,21 +51,6 @@ Status WriteAll(int fd, std::string_view text) {
     text.remove_prefix(size_t(written));
   }
   return {};
-}
-
-// What worker_child.cc reads again. A comparison uses these options of the cache.
-Json CacheJson(const CacheConfig& cache) {
-  return {{"policy", CachePolicyName(cache.policy)},
-          {"share", cache.budget ? cache.budget->share : 0.0},
-          {"bytes", cache.budget ? cache.budget->bytes : 0},
-          {"omega", cache.geometry.omega},
-          {"sinks", cache.geometry.sinks},
-          {"local", cache.geometry.local},
-          {"key_bits", cache.key_bits},
-          {"value_bits", cache.value_bits},
-          {"stream", cache.prefill == PrefillMode::kStream},
-          {"pin", cache.promotion == Promotion::kPin},
-          {"tables", cache.tables_folder}};
 }
 
 // A peer's threads wait as they do in its own program, whatever this one has chosen for itself.

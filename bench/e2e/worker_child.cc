@@ -7,6 +7,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "bench/e2e/cache_json.h"
 #include "bench/e2e/worker.h"
 
 namespace qevict::bench {
@@ -31,28 +32,13 @@ uint64_t PeakRssBytes() {
   return 0;
 }
 
-Result<CacheConfig> CacheOf(const Json& json) {
-  CacheConfig cache;
-  QEVICT_ASSIGN_OR_RETURN(cache.policy, ParseCachePolicy(json.at("policy").get<std::string>()));
-  const KvBudget budget{.share = json.at("share"), .bytes = json.at("bytes")};
-  if (budget.share > 0.0 || budget.bytes > 0) cache.budget = budget;
-  cache.geometry = {
-      .omega = json.at("omega"), .sinks = json.at("sinks"), .local = json.at("local")};
-  cache.key_bits = json.at("key_bits");
-  cache.value_bits = json.at("value_bits");
-  cache.prefill = json.at("stream") ? PrefillMode::kStream : PrefillMode::kExact;
-  cache.promotion = json.at("pin") ? Promotion::kPin : Promotion::kExpand;
-  cache.tables_folder = json.at("tables");
-  return cache;
-}
-
 class Server {
  public:
   static Result<Server> Create(const Json& config) {
     Server server;
     server.tokens_ = config.at("tokens").get<std::vector<Token>>();
     server.prompt_tokens_ = config.at("prompt_tokens");
-    QEVICT_ASSIGN_OR_RETURN(const CacheConfig cache, CacheOf(config.at("cache")));
+    QEVICT_ASSIGN_OR_RETURN(const CacheConfig cache, ReadCacheJson(config.at("cache")));
     QEVICT_ASSIGN_OR_RETURN(server.engine_,
                             LoadBenchEngine(config.at("engine").get<std::string>(),
                                             {.model_path = config.at("model"),

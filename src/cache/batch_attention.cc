@@ -38,9 +38,10 @@ struct BatchAttention::Scratch {
   std::vector<uint32_t> row_begin, row_end;
   std::vector<float> tiles;
   CodeAttention::Scratch codes;
-  // Of an observed query: its parts, their states one after another, and the masses.
-  std::vector<Part> parts;
-  std::vector<float> part_states, masses;
+  // Of votes: what a decoded token's group gives to windows, or what a prompt's rows give to codes
+  // and the m that it refers to.
+  std::vector<float> masses, codes_m;
+  WindowVotes::Scratch votes;
 };
 
 BatchAttention::BatchAttention(const KvShape& shape, Isa isa, uint32_t threads)
@@ -49,6 +50,7 @@ BatchAttention::BatchAttention(const KvShape& shape, Isa isa, uint32_t threads)
       attend_prefill_(SelectVariant(AttendPrefillVariants(), isa)),
       store_kv_(SelectVariant(StoreKvVariants(), isa)),
       code_attention_(shape, isa),
+      votes_(shape, isa),
       layers_(shape.layers),
       partial_floats_(uint32_t(RoundUp16(2 * shape.group) + size_t{shape.group} * shape.head_dim)) {
   for (uint32_t t = 0; t < threads; ++t) scratch_.push_back(std::make_unique<Scratch>(shape));
@@ -78,7 +80,7 @@ void BatchAttention::ForEachPart(const HeadKeys& keys, uint32_t cell, const Add&
 void BatchAttention::PlanHead(LayerId id, uint32_t slice, KvHeadId kv_head, Layer& layer) const {
   const SequenceKv& kv = *slices_[slice].kv;
   const uint32_t first_partial = uint32_t(layer.parts.size());
-  const bool tracked = kv.tracks_mass(id);
+  const bool votes = slices_[slice].votes(id);
   ForEachPart({&kv, id, kv_head}, kv.cells(id, kv_head), [&](Part part) {
     layer.items.push_back({.work = part.work,
                            .slice = slice,
@@ -88,7 +90,7 @@ void BatchAttention::PlanHead(LayerId id, uint32_t slice, KvHeadId kv_head, Laye
                            .partial = uint32_t(layer.parts.size()),
                            .head = uint32_t(layer.heads.size())});
     part.masses = layer.masses;
-    if (tracked) layer.masses += size_t{shape_.group} * (part.end - part.begin);
+    if (votes) layer.masses += size_t{shape_.group} * (part.end - part.begin);
     layer.parts.push_back(part);
   });
   layer.heads.push_back({first_partial, uint32_t(layer.parts.size()) - first_partial});
@@ -105,13 +107,6 @@ void BatchAttention::PlanLayer(LayerId id, Layer& layer) const {
       if (slice.tokens == 1) {
         PlanHead(id, s, KvHeadId(h), layer);
         continue;
-      }
-      if (slice.kv->tracks_mass(id) && slice.observed_from < slice.tokens) {
-        layer.items.push_back({.work = Work::kObserve,
-                               .slice = s,
-                               .kv_head = h,
-                               .begin = slice.observed_from,
-                               .end = slice.tokens});
       }
       const uint32_t step = QueryBlockTokens(shape_.group);
       for (uint32_t begin = 0; begin < slice.tokens; begin += step) {
@@ -135,6 +130,11 @@ void BatchAttention::PlanLayer(LayerId id, Layer& layer) const {
 
 Status BatchAttention::Bind(std::span<const BatchSlice> slices) {
   slices_.assign(slices.begin(), slices.end());
+  for (const BatchSlice& slice : slices_) {
+    if (slice.tokens > 1 && slice.voters_from < slice.tokens && slice.kv->tracks_mass()) {
+      QEVICT_RETURN_IF_ERROR(votes_.Prepare(slice.kv->geometry()));
+    }
+  }
   size_t partials = 0, masses = 0;
   for (uint32_t l = 0; l < shape_.layers; ++l) {
     Layer& layer = layers_[l];
@@ -199,17 +199,13 @@ void BatchAttention::Attend(LayerId id, RowsView q, float* out, size_t thread, s
       case Work::kPrompt:
         AttendPrompt(id, item, q, out, scratch);
         break;
-      case Work::kObserve:
-        Observe(id, item, q, scratch);
-        break;
       case Work::kFull:
       case Work::kCodes: {
         const BatchSlice& slice = slices_[item.slice];
         LoadQueries(q, slice.first_row, item.kv_head, scratch.q.data());
         const Part& part = layer.parts[item.partial];
         AttendPart({slice.kv, id, KvHeadId(item.kv_head)}, part, Partial(item.partial),
-                   slice.kv->tracks_mass(id) ? masses_.as<float>() + part.masses : nullptr,
-                   scratch);
+                   slice.votes(id) ? masses_.as<float>() + part.masses : nullptr, scratch);
         FinishHead(id, item, out, scratch);
         break;
       }
@@ -265,24 +261,27 @@ void BatchAttention::AttendPart(const HeadKeys& keys, const Part& part, Attentio
   MergeState(state, scratch.state(), group, head_dim);
 }
 
-void BatchAttention::AddMasses(const HeadKeys& keys, const Part& part, const float* masses,
-                               const float* m, AttentionState whole) const {
-  const size_t length = part.end - part.begin;
+void BatchAttention::GatherMasses(const HeadKeys& keys, const Part& part, const float* masses,
+                                  const float* m, AttentionState whole,
+                                  std::span<float> windows) const {
+  const size_t length = part.end - part.begin, stride = windows.size() / shape_.group;
   const Geometry& g = keys.kv->geometry();
-  float* into = part.work == Work::kCodes
-                    ? keys.kv->code_mass(keys.layer, keys.head).data() + part.begin
-                    : keys.kv->full_mass(keys.layer, keys.head).data();
   for (size_t r = 0; r < shape_.group; ++r) {
     if (whole.d[r] == 0.0f) continue;
-    const float share = std::exp(m[r] - whole.m[r]) / (whole.d[r] * float(shape_.group));
+    const float share = std::exp(m[r] - whole.m[r]) / whole.d[r];
     const float* row = masses + r * length;
+    float* into = windows.data() + r * stride;
     if (part.work == Work::kCodes) {
+      into += keys.kv->full_mass(keys.layer, keys.head).size() + part.begin;
       for (size_t w = 0; w < length; ++w) into[w] += share * row[w];
       continue;
     }
-    for (size_t t = 0; t < length; ++t) {
-      const uint32_t cell = part.begin + uint32_t(t);
-      if (cell >= g.sinks) into[(cell - g.sinks) / g.omega] += share * row[t];
+    uint32_t cell = std::max(part.begin, g.sinks);
+    for (uint32_t w = (cell - g.sinks) / g.omega; cell < part.end; ++w) {
+      const uint32_t end = std::min(part.end, g.sinks + (w + 1) * g.omega);
+      float sum = 0.0f;
+      for (; cell < end; ++cell) sum += row[cell - part.begin];
+      into[w] += share * sum;
     }
   }
 }
@@ -299,11 +298,22 @@ void BatchAttention::FinishHead(LayerId id, const Item& item, float* out, Scratc
   for (uint32_t p = 1; p < head.partials; ++p)
     MergeState(whole, Partial(head.first_partial + p), group, head_dim);
   const BatchSlice& slice = slices_[item.slice];
-  if (slice.kv->tracks_mass(id)) {
+  if (slice.votes(id)) {
+    const HeadKeys keys{slice.kv, id, KvHeadId(item.kv_head)};
+    const std::span<MassUnits> masses[] = {slice.kv->full_mass(id, keys.head),
+                                           slice.kv->code_mass(id, keys.head)};
+    const size_t windows = masses[0].size() + masses[1].size();
+    scratch.masses.assign(group * windows, 0.0f);
     for (uint32_t p = head.first_partial; p < head.first_partial + head.partials; ++p) {
       const Part& part = layer.parts[p];
-      AddMasses({slice.kv, id, KvHeadId(item.kv_head)}, part, masses_.as<float>() + part.masses,
-                p == head.first_partial ? scratch.m.data() : Partial(p).m, whole);
+      GatherMasses(keys, part, masses_.as<float>() + part.masses,
+                   p == head.first_partial ? scratch.m.data() : Partial(p).m, whole,
+                   scratch.masses);
+    }
+    ReduceGroup(slice.kv->scoring().group, group, windows, scratch.masses.data(), windows);
+    const float* mass = scratch.masses.data();
+    for (const std::span<MassUnits>& tier : masses) {
+      for (MassUnits& into : tier) into += ToMassUnits(*mass++);
     }
   }
   FinishState(whole, group, head_dim,
@@ -311,40 +321,28 @@ void BatchAttention::FinishHead(LayerId id, const Item& item, float* out, Scratc
               head_dim);
 }
 
-// What the observed tokens of a prompt attend to, once more and for the masses alone: they are few.
-void BatchAttention::Observe(LayerId id, const Item& item, RowsView q, Scratch& scratch) const {
-  const BatchSlice& slice = slices_[item.slice];
-  const size_t group = shape_.group, head_dim = shape_.head_dim;
-  const HeadKeys keys{slice.kv, id, KvHeadId(item.kv_head)};
-  const uint32_t first_cell = slice.kv->cells(id, keys.head);
-  std::vector<float> whole(group * (2 + head_dim));
-  const AttentionState whole_state{whole.data(), whole.data() + group, whole.data() + 2 * group};
-  for (uint32_t t = item.begin; t < item.end; ++t) {
-    scratch.parts.clear();
-    size_t masses = 0;
-    ForEachPart(keys, first_cell + t, [&](Part part) {
-      part.masses = masses;
-      masses += group * (part.end - part.begin);
-      scratch.parts.push_back(part);
-    });
-    scratch.masses.resize(masses);
-    scratch.part_states.resize(scratch.parts.size() * partial_floats_);
-    LoadQueries(q, slice.first_row + t, item.kv_head, scratch.q.data());
-    ResetState(whole_state, group, head_dim);
-    const auto state_of = [&](size_t p) {
-      float* base = scratch.part_states.data() + p * partial_floats_;
-      return AttentionState{base, base + group, base + RoundUp16(2 * group)};
-    };
-    for (size_t p = 0; p < scratch.parts.size(); ++p) {
-      AttendPart(keys, scratch.parts[p], state_of(p),
-                 scratch.masses.data() + scratch.parts[p].masses, scratch);
-      MergeState(whole_state, state_of(p), group, head_dim);
-    }
-    for (size_t p = 0; p < scratch.parts.size(); ++p) {
-      AddMasses(keys, scratch.parts[p], scratch.masses.data() + scratch.parts[p].masses,
-                state_of(p).m, whole_state);
-    }
-  }
+void BatchAttention::Vote(const HeadKeys& keys, const Item& item, uint32_t voter,
+                          Scratch& scratch) const {
+  const size_t first_row = size_t{voter - item.begin} * shape_.group;
+  const WindowVotes::Args args{.geometry = keys.kv->geometry(),
+                               .group = keys.kv->scoring().group,
+                               .kv = keys.kv->View(keys.layer, keys.head),
+                               .first_cell = keys.kv->cells(keys.layer, keys.head) + voter,
+                               .tokens = item.end - voter,
+                               .q = scratch.q.data() + first_row * shape_.head_dim,
+                               .m = scratch.m.data() + first_row,
+                               .d = scratch.d.data() + first_row,
+                               .masses = keys.kv->full_mass(keys.layer, keys.head),
+                               .tiles = scratch.aligned_tiles()};
+  votes_.Count(args, scratch.votes);
+  const std::span<MassUnits> codes = keys.kv->code_mass(keys.layer, keys.head);
+  votes_.Add(args,
+             {.rows = scratch.masses.data() + first_row * codes.size(),
+              .stride = codes.size(),
+              .m = scratch.codes_m.data() + first_row,
+              .windows = uint32_t(codes.size()),
+              .masses = codes},
+             scratch.votes);
 }
 
 void BatchAttention::AttendPrompt(LayerId layer, const Item& item, RowsView q, float* out,
@@ -357,16 +355,23 @@ void BatchAttention::AttendPrompt(LayerId layer, const Item& item, RowsView q, f
     LoadQueries(q, slice.first_row + item.begin + t, item.kv_head,
                 scratch.q.data() + t * group * head_dim);
   }
+  const uint32_t voter = std::max(slice.voters_from, item.begin);
+  const bool votes = slice.kv->tracks_mass(layer) && voter < item.end;
   if (slice.kv->routed(layer)) {
     const HeadWindows& windows = slice.kv->windows(layer, kv_head);
+    const uint32_t codes = uint32_t(windows.attended().size());
+    if (votes) scratch.masses.resize(tokens * group * codes);
     code_attention_.Attend(*slice.kv->codec(), layer, kv_head,
                            {.rows = tokens * group,
                             .q = scratch.q.data(),
                             .windows = &windows,
                             .first = 0,
-                            .last = uint32_t(windows.attended().size()),
-                            .state = scratch.state()},
+                            .last = codes,
+                            .state = scratch.state(),
+                            .masses = votes ? scratch.masses.data() : nullptr,
+                            .mass_stride = codes},
                            scratch.codes);
+    if (votes) scratch.codes_m.assign(scratch.m.begin(), scratch.m.end());
   } else {
     ResetState(scratch.state(), tokens * group, head_dim);
   }
@@ -402,6 +407,7 @@ void BatchAttention::AttendPrompt(LayerId layer, const Item& item, RowsView q, f
     float* row = out + (slice.first_row + item.begin + t) * row_floats;
     FinishState(token, group, head_dim, row + item.kv_head * group * head_dim, head_dim);
   }
+  if (votes) Vote({slice.kv, layer, kv_head}, item, voter, scratch);
 }
 
 }  // namespace qevict

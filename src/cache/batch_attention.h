@@ -1,8 +1,9 @@
-// Attention of one batch over the caches of its sequences. Work is cut into items that do not
+// Fused attention of one batch over the caches of its sequences. Work is cut into items that do not
 // depend on the number of threads, so results do not either, and handed out by a counter. A
 // sequence with one new token has, per KV head, an item for each range of f16 keys and of codes;
 // the item that finishes a head last merges its partial states in order. A sequence with more has
-// an item per KV head and block of query tokens.
+// an item per KV head and block of query tokens. Either way those of its tokens that vote add what
+// windows received to the sequence's masses.
 #pragma once
 
 #include <atomic>
@@ -10,9 +11,9 @@
 #include <span>
 #include <vector>
 
-#include "cache/attention.h"
+#include "cache/cache_attention.h"
 #include "cache/code_attention.h"
-#include "cache/sequence_kv.h"
+#include "cache/window_votes.h"
 #include "core/isa.h"
 #include "kernels/attend_decode/attend_decode.h"
 #include "kernels/attend_prefill/attend_prefill.h"
@@ -20,39 +21,17 @@
 
 namespace qevict {
 
-// Tokens of one sequence inside a batch: rows [first_row, first_row + tokens) at positions
-// kv->size_tokens() onwards.
-struct BatchSlice {
-  SequenceKv* kv = nullptr;
-  uint32_t first_row = 0, tokens = 0;
-  // Of a prompt's tokens, those from here on vote on windows (SequenceKv::tracks_mass).
-  uint32_t observed_from = 0;
-};
-
-// Sees every row that passes through. Called like the Attention it watches, by the same threads.
-class AttentionObserver {
- public:
-  virtual ~AttentionObserver() = default;
-  virtual void OnStore(LayerId layer, RowsView k, RowsView v, size_t thread, size_t threads) = 0;
-  virtual void OnAttend(LayerId layer, RowsView q, size_t thread, size_t threads) = 0;
-};
-
-class BatchAttention final : public Attention {
+class BatchAttention final : public CacheAttention {
  public:
   BatchAttention(const KvShape& shape, Isa isa, uint32_t threads);
   ~BatchAttention() override;
 
-  // Prepares for one run of the graph over `slices`, on whose caches BeginBatch was called. Error
-  // kOutOfMemory.
-  Status Bind(std::span<const BatchSlice> slices);
-  // Null: nobody. Not while a graph runs.
-  void Watch(AttentionObserver* observer) { observer_ = observer; }
-
+  Status Bind(std::span<const BatchSlice> slices) override;
   void Store(LayerId layer, RowsView k, RowsView v, size_t thread, size_t threads) override;
   void Attend(LayerId layer, RowsView q, float* out, size_t thread, size_t threads) override;
 
  private:
-  enum class Work : uint8_t { kPrompt, kObserve, kFull, kCodes };
+  enum class Work : uint8_t { kPrompt, kFull, kCodes };
   // One unit of work of a layer.
   struct Item {
     Work work = Work::kFull;
@@ -99,12 +78,13 @@ class BatchAttention final : public Attention {
   // One query row's group over a part of its head's keys. `masses` may be null.
   void AttendPart(const HeadKeys& keys, const Part& part, AttentionState state, float* masses,
                   Scratch& scratch) const;
-  // Adds what `part` received to the sequence's masses: its share of the whole softmax, whose (m,
-  // d) are `whole`; `m` [group] is what `masses` refers to.
-  void AddMasses(const HeadKeys& keys, const Part& part, const float* masses, const float* m,
-                 AttentionState whole) const;
+  // Adds what `part` received to `windows`, [group, places and open window, codes]: its share of
+  // the whole softmax, whose (m, d) are `whole`; `m` [group] is what `masses` refers to.
+  void GatherMasses(const HeadKeys& keys, const Part& part, const float* masses, const float* m,
+                    AttentionState whole, std::span<float> windows) const;
   void FinishHead(LayerId layer, const Item& item, float* out, Scratch& scratch);
-  void Observe(LayerId layer, const Item& item, RowsView q, Scratch& scratch) const;
+  // The tokens of `item` from token `voter` on vote; their attention is in `scratch`.
+  void Vote(const HeadKeys& keys, const Item& item, uint32_t voter, Scratch& scratch) const;
   void AttendPrompt(LayerId layer, const Item& item, RowsView q, float* out, Scratch& scratch);
 
   KvShape shape_;
@@ -112,7 +92,7 @@ class BatchAttention final : public Attention {
   AttendPrefillFn attend_prefill_;
   StoreKvFn store_kv_;
   CodeAttention code_attention_;
-  AttentionObserver* observer_ = nullptr;
+  WindowVotes votes_;
   std::vector<BatchSlice> slices_;
   std::vector<Layer> layers_;
   // Partial states: per item m and d [group] each, then o [group, head_dim].

@@ -45,7 +45,8 @@ class Planner {
 
     const uint32_t pages = CodePages(plan.code_windows(), g.omega);
     plan.ledger_bytes = AlignedBuffer::RoundedBytes(
-        heads_ * LedgerHeadBytes(plan.full_slots / g.omega, plan.code_windows(), pages));
+        heads_ * LedgerHeadBytes(plan.full_slots / g.omega, plan.code_windows(), pages) +
+        ScoringBytes(request_.scoring, g.complete_windows(request_.capacity_tokens), heads_));
     plan.code_bytes = RoundUp(heads_ * pages, kSlabPages) / kSlabPages * SlabBytes(format_);
     return plan;
   }
@@ -123,20 +124,24 @@ Result<CachePlan> PlanCache(const KvShape& shape, const PlanRequest& request) {
   }
 
   const auto codes = [&](uint32_t windows) { return planner.Plan({.quantized = windows}, 0); };
+  const auto one_tier = [&](uint32_t windows) {
+    return request.split == TierSplit::kFullHistory ? planner.Plan({.full = windows}, 0)
+                                                    : codes(windows);
+  };
   const uint32_t least = request.split == TierSplit::kCodeAll ? history : std::min(history, 1u);
-  const int64_t most_codes = planner.Largest(history, codes);
-  if (most_codes < int64_t{least}) {
+  const int64_t most = planner.Largest(history, one_tier);
+  if (most < int64_t{least}) {
     return Fail(
         ErrorCode::kBudgetExceeded,
         "--kv-budget allows " + std::to_string(request.limit_bytes) +
             " bytes; the smallest that works for " + std::to_string(request.capacity_tokens) +
             " tokens is " +
-            std::to_string(std::min(codes(least).total_bytes(), everything.total_bytes())) +
+            std::to_string(std::min(one_tier(least).total_bytes(), everything.total_bytes())) +
             " bytes" +
             (request.split == TierSplit::kCodeAll ? ", because --policy quant evicts nothing"
                                                   : "; or lower --local or --sinks"));
   }
-  if (request.split != TierSplit::kFullAndCodes) return codes(uint32_t(most_codes));
+  if (request.split != TierSplit::kFullAndCodes) return one_tier(uint32_t(most));
 
   // Full windows take their share of what the history may use; each keeps a code as well, once it
   // has been quantized.

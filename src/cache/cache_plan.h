@@ -9,6 +9,7 @@
 #include "kernels/code_layout.h"
 #include "kernels/kv_layout.h"
 #include "policy/routing_policy.h"
+#include "policy/scoring.h"
 #include "qevict/status.h"
 
 namespace qevict {
@@ -17,6 +18,7 @@ enum class TierSplit {
   kFullOnly,      // every token in the full tier
   kCodeHistory,   // history is quantized; evicted where the budget cannot hold all codes
   kCodeAll,       // the same, but a budget that cannot hold all codes is refused
+  kFullHistory,   // history stays in f16; evicted where the budget cannot hold it
   kFullAndCodes,  // a share of the history's bytes for full windows, the rest for codes
 };
 
@@ -25,6 +27,7 @@ struct PlanRequest {
   float full_share = 0.3f;  // of the history's bytes, for kFullAndCodes
   Geometry geometry = {};
   uint32_t key_bits = 3, value_bits = 2;
+  ScoringConfig scoring = {};
   uint32_t capacity_tokens = 0;   // prompt and answer
   uint32_t max_batch_tokens = 0;  // sizes the rings of sliding-window layers
   uint64_t limit_bytes = 0;
@@ -53,6 +56,12 @@ struct WindowRecord {
 // codes.
 constexpr uint64_t LedgerHeadBytes(uint64_t full_windows, uint64_t code_windows, uint64_t pages) {
   return pages * sizeof(uint8_t*) + (full_windows + code_windows) * sizeof(WindowRecord);
+}
+// What scoring keeps of every window, evicted ones included: voters before it, and of each (layer,
+// KV head) the mean of its values.
+constexpr uint64_t ScoringBytes(const ScoringConfig& scoring, uint64_t windows, uint64_t heads) {
+  return windows * ((scoring.per_voter ? sizeof(uint32_t) : 0) +
+                    (scoring.value_weighted ? heads * sizeof(F16) : 0));
 }
 inline constexpr uint32_t kSlabPages = 64;
 

@@ -1,6 +1,7 @@
 #include "cache/head_windows.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/check.h"
 #include "kernels/f16.h"
@@ -59,6 +60,7 @@ HeadWindows::Counts HeadWindows::Commit(const Event& event, RoutingScratch& scra
     open_score_ = 0.0f;
   }
   if (event.full_mass != nullptr) AddMasses(event, scratch);
+  if (!value_means_.empty()) KeepValueMeans(event, first_new, completed);
 
   Counts counts;
   scratch.promoted.clear();
@@ -103,6 +105,28 @@ void HeadWindows::AddMasses(const Event& event, RoutingScratch& scratch) noexcep
   open_score_ += event.full_mass[scratch.places.size()];
 }
 
+void HeadWindows::KeepValueMeans(const Event& event, uint32_t first_new,
+                                 uint32_t completed) noexcept {
+  const uint32_t omega = context_.geometry.omega;
+  const size_t floats = size_t{omega} * context_.codec->format().head_dim;
+  for (uint32_t w = 0; w < completed; ++w) {
+    const F16* values = event.v + ValueOffset(FirstSlot(full_ + w), 0, floats / omega);
+    float sum = 0.0f;
+    for (size_t i = 0; i < floats; ++i) sum += std::abs(F16ToF32(values[i]));
+    value_means_[first_new + w] = F32ToF16(sum / float(floats));
+  }
+}
+
+float HeadWindows::RankedScore(const Event& event, const WindowRecord& record) const noexcept {
+  const uint32_t window = record.window.value;
+  float score = record.score;
+  if (!value_means_.empty()) score *= F16ToF32(value_means_[window]);
+  if (!event.voters_before.empty()) {
+    score /= float(std::max(1u, event.voters - event.voters_before[window]));
+  }
+  return score;
+}
+
 void HeadWindows::Rank(const Event& event, RoutingScratch& scratch) const noexcept {
   const uint32_t history = context_.geometry.history_windows(event.new_size);
   scratch.entries.clear();
@@ -110,11 +134,11 @@ void HeadWindows::Rank(const Event& event, RoutingScratch& scratch) const noexce
   for (uint32_t p = 0; p < scratch.places.size(); ++p) {
     const WindowRecord& record = scratch.places[p];
     if (record.window.value >= history) continue;  // local zone
-    scratch.entries.push_back({record.window, Tier::kFull, record.score});
+    scratch.entries.push_back({record.window, Tier::kFull, RankedScore(event, record)});
     scratch.entry_place.push_back(p);
   }
   for (const WindowRecord& record : attended()) {
-    scratch.entries.push_back({record.window, Tier::kQuantized, record.score});
+    scratch.entries.push_back({record.window, Tier::kQuantized, RankedScore(event, record)});
   }
   event.policy->Route(scratch.entries, event.capacity, scratch.decision);
 }

@@ -14,16 +14,13 @@
 #include "core/geometry.h"
 #include "kernels/kv_layout.h"
 #include "policy/routing_policy.h"
+#include "policy/scoring.h"
 #include "qevict/ids.h"
 
 namespace qevict {
 
 // What a window's promotion does: decode the code into f16, or go on attending the code.
 enum class Promotion { kExpand, kPin };
-
-// Whether a window also counts what its neighbours received. A prompt's last tokens attend to the
-// place that answers a question, and the answer continues in the window behind it.
-enum class MassPooling { kNone, kNeighbours };
 
 // Working room of routing events, shared by all heads of a sequence.
 struct RoutingScratch {
@@ -56,6 +53,10 @@ class HeadWindows {
   HeadWindows(const Storage& storage, const Context& context)
       : storage_(storage), context_(context) {}
 
+  // From the empty head on, a window's score is weighted by the mean |v| of the values that it came
+  // with, kept in `value_means` by window id. Owned by the sequence.
+  void WeightByValues(std::span<F16> value_means) { value_means_ = value_means; }
+
   // f16 tokens that the head holds of a sequence of `size` tokens.
   uint32_t FullTokens(uint32_t size) const {
     const Geometry& g = context_.geometry;
@@ -83,6 +84,10 @@ class HeadWindows {
     const float* full_mass = nullptr;
     const float* code_mass = nullptr;
     MassPooling pooling = MassPooling::kNone;
+    // By window id: voters before its first token. Scores are divided by the number of the others;
+    // empty: they are not.
+    std::span<const uint32_t> voters_before = {};
+    uint32_t voters = 0;  // those of this batch included
   };
   struct Counts {
     uint32_t demotions = 0, promotions = 0, evictions = 0, encoded = 0;
@@ -98,6 +103,9 @@ class HeadWindows {
  private:
   uint32_t codes() const { return attended_ + retained_; }
   void AddMasses(const Event& event, RoutingScratch& scratch) noexcept;
+  void KeepValueMeans(const Event& event, uint32_t first_new, uint32_t completed) noexcept;
+  // What routing ranks: the score by the options that do not depend on when masses come.
+  float RankedScore(const Event& event, const WindowRecord& record) const noexcept;
   void Rank(const Event& event, RoutingScratch& scratch) const noexcept;
   void MoveCodes(const Event& event, RoutingScratch& scratch, Counts& counts) noexcept;
   void LeaveFullTier(const Event& event, RoutingScratch& scratch, Counts& counts) noexcept;
@@ -115,6 +123,7 @@ class HeadWindows {
 
   Storage storage_;
   Context context_;
+  std::span<F16> value_means_;
   uint32_t full_ = 0, attended_ = 0, retained_ = 0, page_count_ = 0;
   float open_score_ = 0.0f;
 };

@@ -1,96 +1,125 @@
 #include "cache/reference_attention.h"
 
 #include <algorithm>
-#include <cmath>
-
-#include "codec/code_page.h"
-#include "kernels/f16.h"
+#include <new>
 
 namespace qevict {
+namespace {
 
-ReferenceAttention::ReferenceAttention(const SequenceKv& kv, LayerId layer, KvHeadId kv_head,
-                                       uint32_t batch_tokens)
-    : geometry_(kv.geometry()),
-      head_dim_(kv.shape().head_dim),
-      swa_window_(kv.shape().is_swa(layer.value) ? kv.shape().swa_window : 0),
-      score_scale_(kv.shape().score_scale),
-      batch_cell_(kv.cells(layer, kv_head)) {
-  first_cell_ = kv.VisibleFrom(layer, batch_cell_);
-  AppendCells(kv, layer, kv_head, batch_cell_ + batch_tokens);
-  if (kv.routed(layer)) AppendCodes(kv, layer, kv_head);
+// into[w] becomes its sum with head[w], or the larger of both.
+void AddHead(GroupMass kind, const std::vector<double>& head, std::vector<double>& into) {
+  into.resize(head.size());
+  for (size_t w = 0; w < head.size(); ++w) {
+    into[w] = kind == GroupMass::kMax ? std::max(into[w], head[w]) : into[w] + head[w];
+  }
 }
 
-void ReferenceAttention::AppendCells(const SequenceKv& kv, LayerId layer, KvHeadId kv_head,
-                                     uint32_t end) {
-  cells_ = end - first_cell_;
-  const KvView view = kv.View(layer, kv_head);
-  for (const SlotRange& range : kv.Slots(layer, first_cell_, end)) {
-    for (uint32_t slot = range.begin; slot < range.end; ++slot) {
-      for (uint32_t c = 0; c < head_dim_; ++c) {
-        keys_.push_back(F16ToF32(view.k[KeyOffset(slot, c, head_dim_)]));
-        values_.push_back(F16ToF32(view.v[ValueOffset(slot, c, head_dim_)]));
+}  // namespace
+
+ReferenceAttention::ReferenceAttention(const KvShape& shape, uint32_t threads)
+    : shape_(shape),
+      store_kv_(SelectVariant(StoreKvVariants(), Isa::kScalar)),
+      next_item_(std::make_unique<std::atomic<uint32_t>[]>(shape.layers)),
+      scratch_(threads) {}
+
+Status ReferenceAttention::Bind(std::span<const BatchSlice> slices) {
+  size_t tokens = 0;
+  for (const BatchSlice& slice : slices) {
+    for (uint32_t l = 0; l < shape_.layers; ++l) {
+      for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
+        tokens = std::max(tokens,
+                          ReferenceHead::Tokens(*slice.kv, LayerId(l), KvHeadId(h), slice.tokens));
+      }
+    }
+  }
+  try {
+    slices_.assign(slices.begin(), slices.end());
+    if (tokens > room_tokens_) {
+      const size_t room = tokens + tokens / 4;  // decoding adds a token at a time
+      for (Scratch& scratch : scratch_) {
+        scratch.head.Reserve(room, shape_.head_dim);
+        for (ReferenceHead::Masses* masses : {&scratch.masses, &scratch.group}) {
+          masses->full.reserve(room + 1);  // as windows of one token, and the open one
+          masses->codes.reserve(room);
+        }
+      }
+      room_tokens_ = room;
+    }
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory,
+                "not enough memory to lay a KV head out in f32; use --attention fused");
+  }
+  for (uint32_t l = 0; l < shape_.layers; ++l) next_item_[l].store(0, std::memory_order_relaxed);
+  return {};
+}
+
+void ReferenceAttention::Store(LayerId layer, RowsView k, RowsView v, size_t thread,
+                               size_t threads) {
+  if (observer_ != nullptr) observer_->OnStore(layer, k, v, thread, threads);
+  size_t item = 0;
+  for (const BatchSlice& slice : slices_) {
+    for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
+      if (item++ % threads != thread) continue;
+      const KvHeadId kv_head(h);
+      const uint32_t cell = slice.kv->cells(layer, kv_head);
+      for (const SlotRange& range : slice.kv->Slots(layer, cell, cell + slice.tokens)) {
+        if (range.begin == range.end) continue;
+        const size_t row = slice.first_row + (range.first - cell);
+        store_kv_({.tokens = range.end - range.begin,
+                   .head_dim = shape_.head_dim,
+                   .k = k.base + row * k.stride + size_t{h} * shape_.head_dim,
+                   .v = v.base + row * v.stride + size_t{h} * shape_.head_dim,
+                   .k_stride = k.stride,
+                   .v_stride = v.stride,
+                   .k_out = slice.kv->Keys(layer, kv_head),
+                   .v_out = slice.kv->Values(layer, kv_head),
+                   .slot = range.begin});
       }
     }
   }
 }
 
-void ReferenceAttention::AppendCodes(const SequenceKv& kv, LayerId layer, KvHeadId kv_head) {
-  const HeadWindows& windows = kv.windows(layer, kv_head);
-  const WindowCodec& codec = *kv.codec();
-  const HeadCodec& head_codec = codec.head(layer, kv_head);
-  coded_windows_ = uint32_t(windows.attended().size());
-  std::vector<float> mu(head_dim_), row(head_dim_);
-  for (uint32_t code = 0; code < coded_windows_; ++code) {
-    codec.MeanOf(layer, kv_head, windows.attended()[code].window, mu.data());
-    for (uint32_t t = 0; t < geometry_.omega; ++t) {
-      const size_t slot = size_t{code} * geometry_.omega + t;
-      const CodedToken token =
-          GetToken(codec.format(), windows.pages()[slot / kCodePageTokens], slot % kCodePageTokens);
-      head_codec.DecodeKey(token.key, mu.data(), row.data());
-      keys_.insert(keys_.end(), row.begin(), row.end());
-      head_codec.DecodeValue(token.value, row.data());
-      values_.insert(values_.end(), row.begin(), row.end());
-    }
+void ReferenceAttention::Attend(LayerId layer, RowsView q, float* out, size_t thread,
+                                size_t threads) {
+  if (observer_ != nullptr) observer_->OnAttend(layer, q, thread, threads);
+  for (;;) {
+    const uint32_t item = next_item_[layer.value].fetch_add(1, std::memory_order_relaxed);
+    if (item >= slices_.size() * shape_.kv_heads) return;
+    AttendHead(layer, slices_[item / shape_.kv_heads], KvHeadId(item % shape_.kv_heads), q, out,
+               scratch_[thread]);
   }
 }
 
-void ReferenceAttention::Attend(uint32_t token, const float* q, float* out, Masses* masses) const {
-  const uint32_t cell = batch_cell_ + token;
-  const uint32_t visible_from = swa_window_ == 0 || cell < swa_window_ ? 0 : cell + 1 - swa_window_;
-  const size_t begin = std::max(visible_from, first_cell_) - first_cell_;
-  const size_t end = cell + 1 - first_cell_, all = keys_.size() / head_dim_;
-  std::vector<double> weights(all);  // 0 of cells that the query does not see
-  double largest = -INFINITY;
-  const auto for_each_token = [&](const auto& visit) {
-    for (size_t t = begin; t < end; ++t) visit(t);
-    for (size_t t = cells_; t < all; ++t) visit(t);
-  };
-  for_each_token([&](size_t t) {
-    for (size_t c = 0; c < head_dim_; ++c) {
-      weights[t] += double(q[c]) * double(keys_[t * head_dim_ + c]);
+void ReferenceAttention::AttendHead(LayerId layer, const BatchSlice& slice, KvHeadId kv_head,
+                                    RowsView q, float* out, Scratch& scratch) const {
+  const size_t group_floats = size_t{shape_.group} * shape_.head_dim;
+  const size_t row_floats = shape_.kv_heads * group_floats, first = kv_head.value * group_floats;
+  const GroupMass kind = slice.kv->scoring().group;
+  scratch.head.Read(*slice.kv, layer, kv_head, slice.tokens);
+  for (uint32_t t = 0; t < slice.tokens; ++t) {
+    const bool votes = slice.votes(layer) && t >= slice.voters_from;
+    const size_t row = size_t{slice.first_row} + t;
+    scratch.group.full.clear();
+    scratch.group.codes.clear();
+    for (size_t i = first; i < first + group_floats; i += shape_.head_dim) {
+      scratch.head.Attend(t, q.base + row * q.stride + i, out + row * row_floats + i,
+                          votes ? &scratch.masses : nullptr);
+      if (!votes) continue;
+      AddHead(kind, scratch.masses.full, scratch.group.full);
+      AddHead(kind, scratch.masses.codes, scratch.group.codes);
     }
-    weights[t] *= double(score_scale_);
-    largest = std::max(largest, weights[t]);
-  });
-  double sum = 0.0;
-  for_each_token([&](size_t t) { sum += weights[t] = std::exp(weights[t] - largest); });
-  std::vector<double> row(head_dim_);
-  for_each_token([&](size_t t) {
-    weights[t] /= sum;
-    for (size_t c = 0; c < head_dim_; ++c)
-      row[c] += weights[t] * double(values_[t * head_dim_ + c]);
-  });
-  std::ranges::transform(row, out, [](double x) { return float(x); });
-
-  if (masses == nullptr) return;
-  const size_t omega = geometry_.omega;
-  const size_t windowed = cells_ - std::min(cells_, geometry_.sinks);
-  masses->full.assign(windowed / omega + 1, 0.0);
-  masses->codes.assign(coded_windows_, 0.0);
-  for (size_t t = geometry_.sinks; t < cells_; ++t) {
-    masses->full[(t - geometry_.sinks) / omega] += weights[t];
+    if (votes) AddMasses(layer, slice, kv_head, scratch.group);
   }
-  for (size_t t = cells_; t < all; ++t) masses->codes[(t - cells_) / omega] += weights[t];
+}
+
+void ReferenceAttention::AddMasses(LayerId layer, const BatchSlice& slice, KvHeadId kv_head,
+                                   const ReferenceHead::Masses& group) const {
+  const double heads = slice.kv->scoring().group == GroupMass::kMean ? shape_.group : 1.0;
+  const auto add = [heads](const std::vector<double>& masses, std::span<MassUnits> into) {
+    for (size_t w = 0; w < masses.size(); ++w) into[w] += ToMassUnits(float(masses[w] / heads));
+  };
+  add(group.full, slice.kv->full_mass(layer, kv_head));
+  add(group.codes, slice.kv->code_mass(layer, kv_head));
 }
 
 }  // namespace qevict

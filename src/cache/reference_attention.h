@@ -1,44 +1,48 @@
-// The oracle of attention over a cache: everything that one (layer, KV head) holds is decoded and
-// laid out in f32, and attended by the definition, in double. Shares no code with the kernels, nor
-// with the way in which they turn queries into code space.
+// Attention as the definition has it: per KV head everything is laid out in f32, codes decoded, and
+// attended with one softmax. No SIMD, no code space, no states to merge; what the fused path is
+// judged by. Slow: it lays the whole head out again for every batch, and uses as many threads as
+// the batch has (sequence, KV head) pairs at most. Output and masses do not depend on the number of
+// threads, nor on the other sequences of a batch.
 #pragma once
 
-#include <cstdint>
+#include <atomic>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "cache/sequence_kv.h"
-#include "qevict/ids.h"
+#include "cache/cache_attention.h"
+#include "cache/reference_head.h"
+#include "kernels/store_kv/store_kv.h"
 
 namespace qevict {
 
-class ReferenceAttention {
+class ReferenceAttention final : public CacheAttention {
  public:
-  // Reads the head's f16 cells and codes, and behind them the current batch's `batch_tokens`
-  // tokens, which have been stored and not yet committed. Nothing is borrowed afterwards.
-  ReferenceAttention(const SequenceKv& kv, LayerId layer, KvHeadId kv_head, uint32_t batch_tokens);
+  ReferenceAttention(const KvShape& shape, uint32_t threads);
 
-  // What a query's softmax gives to the windows of a routed head; sinks have the rest.
-  struct Masses {
-    std::vector<double> full;   // by place, then the open window
-    std::vector<double> codes;  // by attended code
-  };
-  // One query row of token `token` of the batch, which sees the batch up to itself. q: [head_dim],
-  // RoPE done, not yet scaled; out: [head_dim]. `masses` may be null.
-  void Attend(uint32_t token, const float* q, float* out, Masses* masses) const;
+  Status Bind(std::span<const BatchSlice> slices) override;
+  void Store(LayerId layer, RowsView k, RowsView v, size_t thread, size_t threads) override;
+  void Attend(LayerId layer, RowsView q, float* out, size_t thread, size_t threads) override;
 
  private:
-  void AppendCells(const SequenceKv& kv, LayerId layer, KvHeadId kv_head, uint32_t end);
-  void AppendCodes(const SequenceKv& kv, LayerId layer, KvHeadId kv_head);
+  // A thread's own working room.
+  struct Scratch {
+    ReferenceHead head;
+    ReferenceHead::Masses masses, group;  // of a query head, and summed or maximal over its group
+  };
+  void AttendHead(LayerId layer, const BatchSlice& slice, KvHeadId kv_head, RowsView q, float* out,
+                  Scratch& scratch) const;
+  // Adds what the query heads of a GQA group gave to the windows, summed or maximal over them, to
+  // the sequence's masses.
+  void AddMasses(LayerId layer, const BatchSlice& slice, KvHeadId kv_head,
+                 const ReferenceHead::Masses& group) const;
 
-  Geometry geometry_;
-  uint32_t head_dim_ = 0, swa_window_ = 0;  // 0: every cell is seen
-  float score_scale_ = 1.0f;
-  uint32_t first_cell_ = 0;  // that a query of the batch may see
-  uint32_t batch_cell_ = 0;  // of the batch's first token
-  uint32_t cells_ = 0;       // from first_cell_ on
-  uint32_t coded_windows_ = 0;
-  std::vector<float> keys_, values_;  // [cells_ + coded_windows_ * omega, head_dim]
+  KvShape shape_;
+  StoreKvFn store_kv_;
+  std::vector<BatchSlice> slices_;
+  std::unique_ptr<std::atomic<uint32_t>[]> next_item_;  // [layers]; slice by slice, head by head
+  std::vector<Scratch> scratch_;                        // by thread
+  size_t room_tokens_ = 0;                              // in every scratch
 };
 
 }  // namespace qevict

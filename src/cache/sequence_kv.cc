@@ -33,6 +33,7 @@ Result<SequenceKv> SequenceKv::Create(const KvShape& shape, const Config& config
   const uint32_t history = config.geometry.history_windows(config.capacity_tokens);
   kv.tracks_mass_ = config.codec != nullptr && config.plan.capacity.full < history &&
                     config.plan.capacity.quantized < history;
+  if (config.observer != nullptr) kv.observed_sequence_ = config.observer->OnSequence(kv);
   return kv;
 }
 
@@ -98,6 +99,15 @@ Status SequenceKv::AllocateLedger() {
                                                         .kv_head = KvHeadId(h)});
     }
   }
+  const ScoringConfig& scoring = config_.scoring;
+  const uint32_t windows = config_.geometry.complete_windows(config_.capacity_tokens);
+  if (scoring.per_voter) voters_before_ = take(static_cast<uint32_t*>(nullptr), windows);
+  if (scoring.value_weighted) {
+    for (HeadWindows& head : heads_) {
+      head.WeightByValues(take(static_cast<F16*>(nullptr), windows));
+    }
+  }
+  QEVICT_CHECK_LE(size_t(next - ledger_.as<uint8_t>()), ledger_.size_bytes());
   return {};
 }
 
@@ -151,6 +161,7 @@ Status SequenceKv::BeginBatch(uint32_t tokens) {
     QEVICT_RETURN_IF_ERROR(PrepareRouting(size_tokens_ + tokens));
     QEVICT_RETURN_IF_ERROR(FitFullTier(tokens));
     PrepareMasses(0, uint32_t(heads_.size()), size_tokens_ + tokens);
+    PrepareVoters(tokens);
   }
   batch_tokens_ = tokens;
   written_tokens_ = std::max(written_tokens_, size_tokens_ + tokens);
@@ -174,6 +185,7 @@ Status SequenceKv::PrepareRouting(uint32_t new_size) {
   }
   windows += g.complete_windows(new_size) - g.complete_windows(size_tokens_);
   scratch_.Reserve(windows, config_.codec->format());
+  if (config_.observer != nullptr) moves_.reserve(windows);
   return pool_->Reserve(pages);
 }
 
@@ -212,28 +224,62 @@ void SequenceKv::PrepareMasses(uint32_t first_head, uint32_t last_head, uint32_t
   const Geometry& g = config_.geometry;
   const uint32_t completed = g.complete_windows(new_size) - g.complete_windows(size_tokens_);
   mass_ranges_.resize(heads_.size());
-  size_t floats = 0;
+  size_t count = 0, most_full = 0, most_codes = 0;
   for (uint32_t h = first_head; h < last_head; ++h) {
-    mass_ranges_[h] = {.first = floats,
+    mass_ranges_[h] = {.first = count,
                        .full = uint32_t(heads_[h].full().size()) + completed + 1,
                        .codes = uint32_t(heads_[h].attended().size())};
-    floats += mass_ranges_[h].full + mass_ranges_[h].codes;
+    count += mass_ranges_[h].full + mass_ranges_[h].codes;
+    most_full = std::max<size_t>(most_full, mass_ranges_[h].full);
+    most_codes = std::max<size_t>(most_codes, mass_ranges_[h].codes);
   }
-  masses_.assign(floats, 0.0f);
+  masses_.assign(count, 0);
+  full_floats_.resize(std::max(full_floats_.size(), most_full));
+  code_floats_.resize(std::max(code_floats_.size(), most_codes));
 }
 
-std::span<float> SequenceKv::full_mass(LayerId layer, KvHeadId head) const {
+uint32_t SequenceKv::VotersFrom(uint32_t tokens) const {
+  if (tokens > 1) return tokens - std::min(tokens, config_.scoring.prior_tokens);
+  const Geometry& g = config_.geometry;
+  const bool votes = config_.scoring.when == ScoreWhen::kStep ||
+                     g.history_windows(size_tokens_ + 1) != g.history_windows(size_tokens_);
+  return votes ? 0 : tokens;
+}
+
+// How many voters stand before each window that begins in the batch, or in a prompt of `tokens`.
+void SequenceKv::PrepareVoters(uint32_t tokens) {
+  if (!tracks_mass_) return;
+  const Geometry& g = config_.geometry;
+  const uint32_t first_voter = size_tokens_ + VotersFrom(tokens);
+  batch_voters_ = size_tokens_ + tokens - first_voter;
+  const uint32_t new_size = size_tokens_ + tokens;
+  for (uint32_t w = g.complete_windows(size_tokens_);
+       w < voters_before_.size() && g.first_position(WindowId(w)).value < new_size; ++w) {
+    const uint32_t position = g.first_position(WindowId(w)).value;
+    if (position < size_tokens_) continue;  // it has begun before
+    voters_before_[w] = voters_ + position - std::min(position, first_voter);
+  }
+}
+
+const float* SequenceKv::MassFloats(std::span<const MassUnits> masses,
+                                    std::vector<float>& floats) const {
+  std::ranges::transform(masses, floats.begin(), FromMassUnits);
+  return floats.data();
+}
+
+std::span<MassUnits> SequenceKv::full_mass(LayerId layer, KvHeadId head) const {
   const MassRange& range = mass_ranges_[HeadIndex(layer, head)];
   return {masses_.data() + range.first, range.full};
 }
 
-std::span<float> SequenceKv::code_mass(LayerId layer, KvHeadId head) const {
+std::span<MassUnits> SequenceKv::code_mass(LayerId layer, KvHeadId head) const {
   const MassRange& range = mass_ranges_[HeadIndex(layer, head)];
   return {masses_.data() + range.first + range.full, range.codes};
 }
 
 void SequenceKv::CommitHeads(LayerId layer, uint32_t new_size) noexcept {
   const bool prompt = new_size - size_tokens_ > 1;
+  const bool votes = tracks_mass_ && batch_voters_ != 0;
   for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
     const KvHeadId head(h);
     const HeadWindows::Counts counts = heads_[HeadIndex(layer, head)].Commit(
@@ -244,35 +290,65 @@ void SequenceKv::CommitHeads(LayerId layer, uint32_t new_size) noexcept {
          .policy = config_.policy,
          .k = Keys(layer, head),
          .v = Values(layer, head),
-         .full_mass = tracks_mass_ ? full_mass(layer, head).data() : nullptr,
-         .code_mass = tracks_mass_ ? code_mass(layer, head).data() : nullptr,
-         .pooling = prompt ? MassPooling::kNeighbours : MassPooling::kNone},
+         .full_mass = votes ? MassFloats(full_mass(layer, head), full_floats_) : nullptr,
+         .code_mass = votes ? MassFloats(code_mass(layer, head), code_floats_) : nullptr,
+         .pooling = prompt ? config_.scoring.prior_pooling : MassPooling::kNone,
+         .voters_before = voters_before_,
+         .voters = voters_ + batch_voters_},
         scratch_);
     stats_.demotions += counts.demotions;
     stats_.promotions += counts.promotions;
     stats_.evictions += counts.evictions;
     stats_.encoded += counts.encoded;
+    if (config_.observer != nullptr && ReviewsHistory(new_size)) ReportMoves(layer, head);
   }
 }
 
-void SequenceKv::CountEvent(uint32_t new_size) noexcept {
-  const Geometry& g = config_.geometry;
-  if (g.history_windows(new_size) != g.history_windows(size_tokens_)) ++stats_.events;
+// What the head's review, which scratch_ still holds, has moved.
+void SequenceKv::ReportMoves(LayerId layer, KvHeadId head) noexcept {
+  moves_.clear();
+  for (const TierMove& move : scratch_.decision.moves) {
+    if (move.to == Tier::kFull && config_.promotion == Promotion::kPin) continue;  // not made
+    const LedgerEntry& entry = scratch_.entries[move.entry];
+    moves_.push_back({entry.window, move.from, move.to, entry.score});
+  }
+  if (!moves_.empty()) config_.observer->OnMoves(layer, head, moves_);
+}
+
+// Behind a commit that has reviewed the history and set the new size.
+void SequenceKv::EndEvent(uint32_t batch_tokens) noexcept {
+  ++stats_.events;
+  if (config_.observer == nullptr) return;
+  const TierStats now = stats();
+  config_.observer->OnReview(
+      {.sequence = observed_sequence_,
+       .position_tokens = size_tokens_,
+       .batch_tokens = batch_tokens,
+       .history_windows = config_.geometry.history_windows(size_tokens_),
+       .windows = {now.full_windows, now.quantized_windows, now.evicted_windows},
+       .encoded = now.encoded - stats_reported_.encoded,
+       .used_bytes = budget_->used_bytes(),
+       .limit_bytes = budget_->limit_bytes(),
+       .seconds = now.routing_seconds - stats_reported_.routing_seconds});
+  stats_reported_ = now;
 }
 
 void SequenceKv::Commit() noexcept {
   const auto start = std::chrono::steady_clock::now();
   const uint32_t new_size = size_tokens_ + batch_tokens_;
-  CountEvent(new_size);
+  const bool reviewed = ReviewsHistory(new_size);
   for (uint32_t l = 0; l < shape_.layers; ++l) {
     if (routed(LayerId(l))) CommitHeads(LayerId(l), new_size);
   }
   size_tokens_ = new_size;
-  batch_tokens_ = 0;
+  voters_ += batch_voters_;
+  batch_voters_ = 0;
   if (staging_.arena.size_bytes() != 0) CopyFullTier(staging_, resident_);
   staging_ = {};
   stats_.routing_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (reviewed) EndEvent(batch_tokens_);
+  batch_tokens_ = 0;
 }
 
 Status SequenceKv::BeginPrompt(uint32_t tokens) {
@@ -284,6 +360,8 @@ Status SequenceKv::BeginPrompt(uint32_t tokens) {
                           AllocateRegion(RoundUpToBlock(tokens), RegionLayers::kOneRouted));
   staging_peak_bytes_ = std::max(staging_peak_bytes_, staging_bytes());
   prompt_tokens_ = tokens;
+  PrepareVoters(tokens);
+  stats_before_prompt_ = stats_;
   return {};
 }
 
@@ -305,16 +383,21 @@ void SequenceKv::CommitLayer(LayerId layer) noexcept {
 }
 
 void SequenceKv::EndPrompt() noexcept {
-  CountEvent(prompt_tokens_);
+  const bool reviewed = ReviewsHistory(prompt_tokens_);
   staging_ = {};
   size_tokens_ = written_tokens_ = prompt_tokens_;
-  prompt_tokens_ = passed_tokens_ = 0;
+  voters_ += batch_voters_;
+  if (reviewed) EndEvent(prompt_tokens_);
+  prompt_tokens_ = passed_tokens_ = batch_voters_ = 0;
 }
 
 void SequenceKv::AbandonPrompt() noexcept {
   staging_ = {};
   for (HeadWindows& head : heads_) head.Clear();
+  stats_ = stats_before_prompt_;
+  if (config_.observer != nullptr) config_.observer->OnAbandon();
   prompt_tokens_ = passed_tokens_ = written_tokens_ = 0;
+  voters_ = batch_voters_ = 0;
 }
 
 Status SequenceKv::Truncate(uint32_t size_tokens) {
@@ -338,9 +421,10 @@ Status SequenceKv::Truncate(uint32_t size_tokens) {
   }
   size_tokens_ = size_tokens;
   if (size_tokens == 0) {
-    written_tokens_ = 0;
+    written_tokens_ = voters_ = 0;
     staging_ = {};
     for (HeadWindows& head : heads_) head.Clear();
+    if (config_.observer != nullptr) config_.observer->OnClear(observed_sequence_);
   }
   return {};
 }

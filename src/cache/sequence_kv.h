@@ -3,7 +3,7 @@
 //                   open window last
 //   the quantized tier   windows as codes in pages (kernels/code_layout.h), those that attention
 //                   reads first, then those kept of windows that are full again
-//   the ledger      id and score of each of these windows
+//   the ledger      id and score of each of these windows, and what the scoring asks for besides
 // A layer with sliding-window attention keeps a ring of f16 tokens instead and is never routed.
 // Without tiers (TierSplit::kFullOnly) the slot of a token is its position and nothing moves.
 //
@@ -22,10 +22,13 @@
 #include "cache/head_windows.h"
 #include "cache/kv_shape.h"
 #include "cache/page_pool.h"
+#include "cache/routing_observer.h"
+#include "cache/window_mass.h"
 #include "codec/window_codec.h"
 #include "core/aligned_buffer.h"
 #include "kernels/kv_layout.h"
 #include "policy/routing_policy.h"
+#include "policy/scoring.h"
 #include "qevict/byte_budget.h"
 #include "qevict/ids.h"
 #include "qevict/status.h"
@@ -55,11 +58,10 @@ class SequenceKv {
     Geometry geometry = {};
     CachePlan plan = {};
     Promotion promotion = Promotion::kExpand;
-    // Of a prompt's tokens, the last ones, whose attention is its windows' first score; what
-    // decoded tokens pay is added to it. UINT32_MAX: all of them.
-    uint32_t observed_tokens = 32;
+    ScoringConfig scoring = {};             // the one that the plan was made for
     WindowCodec* codec = nullptr;           // null: no tiers; must outlive the sequence
     const RoutingPolicy* policy = nullptr;  // the same
+    RoutingObserver* observer = nullptr;    // the same; null: nobody
   };
   // Errors kOutOfMemory, kBudgetExceeded.
   [[nodiscard]] static Result<SequenceKv> Create(const KvShape& shape, const Config& config);
@@ -80,12 +82,16 @@ class SequenceKv {
   }
   // Whether attention must say how much each window of the layer received: when routing will have
   // to choose between windows.
+  bool tracks_mass() const { return tracks_mass_; }
   bool tracks_mass(LayerId layer) const { return tracks_mass_ && routed(layer); }
-  // What the current batch's queries paid, mean over the group, to be added to: by place (then the
-  // open window), and by attended code. Belong to one thread per head at a time.
-  std::span<float> full_mass(LayerId layer, KvHeadId head) const;
-  std::span<float> code_mass(LayerId layer, KvHeadId head) const;
-  uint32_t observed_tokens() const { return config_.observed_tokens; }
+  const ScoringConfig& scoring() const { return config_.scoring; }
+  // Of the next `tokens` tokens, a batch or a whole prompt that passes layer by layer, the first
+  // one that votes; those behind it do as well. `tokens`: none does.
+  uint32_t VotersFrom(uint32_t tokens) const;
+  // What the voters of the current batch gave, to be added to: by place (then the open window), and
+  // by attended code. Sums of integers, by any number of threads with atomic additions.
+  std::span<MassUnits> full_mass(LayerId layer, KvHeadId head) const;
+  std::span<MassUnits> code_mass(LayerId layer, KvHeadId head) const;
   const ByteBudget& budget() const { return *budget_; }
   // f16 tokens of a prompt on their way into the tiers, which no budget counts: at most one batch
   // and the full tier.
@@ -162,8 +168,15 @@ class SequenceKv {
   void CopyFullTier(const Region& from, const Region& to) const noexcept;
   void CopyLayer(const Region& from, const Region& to, LayerId layer, uint32_t size) const noexcept;
   void PrepareMasses(uint32_t first_head, uint32_t last_head, uint32_t new_size);
+  void PrepareVoters(uint32_t tokens);
+  const float* MassFloats(std::span<const MassUnits> masses, std::vector<float>& floats) const;
   void CommitHeads(LayerId layer, uint32_t new_size) noexcept;
-  void CountEvent(uint32_t new_size) noexcept;
+  void ReportMoves(LayerId layer, KvHeadId head) noexcept;
+  bool ReviewsHistory(uint32_t new_size) const {
+    const Geometry& g = config_.geometry;
+    return g.history_windows(new_size) != g.history_windows(size_tokens_);
+  }
+  void EndEvent(uint32_t batch_tokens) noexcept;
   KvView ViewIn(const Region& region, LayerId layer, KvHeadId head) const;
 
   KvShape shape_;
@@ -177,13 +190,21 @@ class SequenceKv {
   std::vector<HeadWindows> heads_;  // [routed layers, kv_heads]
   RoutingScratch scratch_;
   bool tracks_mass_ = false;
-  mutable std::vector<float> masses_;
+  mutable std::vector<MassUnits> masses_;
+  // Of one head, on their way into the ledger.
+  std::vector<float> full_floats_, code_floats_;
   struct MassRange {
     size_t first = 0;
     uint32_t full = 0, codes = 0;
   };
   std::vector<MassRange> mass_ranges_;  // by head
+  std::span<uint32_t> voters_before_;   // by window: voters before its first token; may be empty
+  uint32_t voters_ = 0, batch_voters_ = 0;
   TierStats stats_;
+  TierStats stats_before_prompt_;   // that passes layer by layer, and may be given up
+  TierStats stats_reported_;        // as of the last event that was reported
+  uint32_t observed_sequence_ = 0;  // the observer's number
+  std::vector<WindowMove> moves_;   // of one head, on their way to the observer
   uint64_t staging_peak_bytes_ = 0;
   uint32_t size_tokens_ = 0;
   uint32_t batch_tokens_ = 0;

@@ -7,7 +7,8 @@
 namespace qevict {
 namespace {
 
-constexpr std::array<std::string_view, 4> kPolicyNames = {"full", "quant", "qevict", "auto"};
+constexpr std::array<std::string_view, 5> kPolicyNames = {"full", "quant", "evict", "qevict",
+                                                          "auto"};
 
 struct Unit {
   std::string_view name;
@@ -26,7 +27,7 @@ Result<CachePolicy> ParseCachePolicy(std::string_view name) {
     if (kPolicyNames[i] == name) return CachePolicy(i);
   }
   return Fail(ErrorCode::kInvalidArgument,
-              "--policy '" + std::string(name) + "' is none of full, quant, qevict, auto");
+              "--policy '" + std::string(name) + "' is none of full, quant, evict, qevict, auto");
 }
 
 Result<KvBudget> ParseKvBudget(std::string_view text) {
@@ -47,6 +48,40 @@ Result<KvBudget> ParseKvBudget(std::string_view text) {
                   "' is neither a share such as 20% nor bytes such as 512MiB");
 }
 
+Result<uint32_t> ParsePriorTokens(std::string_view text) {
+  if (text == "all") return kAllTokens;
+  uint32_t tokens = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
+  if (error != std::errc() || rest != text.data() + text.size() || tokens == 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "--score-prior '" + std::string(text) + "' is neither all nor a number of tokens");
+  }
+  return tokens;
+}
+
+std::string ScoringName(const ScoringConfig& scoring) {
+  std::string name = scoring.when == ScoreWhen::kStep ? "step" : "event";
+  name += scoring.prior_tokens == kAllTokens
+              ? ", prior of all tokens"
+              : ", prior of " + std::to_string(scoring.prior_tokens) + " tokens";
+  name += scoring.group == GroupMass::kMean ? ", mean" : ", max";
+  if (scoring.per_voter) name += ", by age";
+  if (scoring.value_weighted) name += ", by values";
+  return name;
+}
+
+ScoringConfig CacheConfig::scoring() const {
+  ScoringConfig scoring{.prior_tokens = policy == CachePolicy::kQevict ? kAllTokens : 32};
+  scoring.when = scoring_choice.when.value_or(scoring.when);
+  scoring.prior_tokens = scoring_choice.prior_tokens.value_or(scoring.prior_tokens);
+  // Few queries point at few windows; the sum of all has no need to be widened.
+  if (scoring.prior_tokens == kAllTokens) scoring.prior_pooling = MassPooling::kNone;
+  scoring.group = scoring_choice.group.value_or(scoring.group);
+  scoring.per_voter = scoring_choice.per_voter;
+  scoring.value_weighted = scoring_choice.value_weighted;
+  return scoring;
+}
+
 Status CacheConfig::Validate() const {
   QEVICT_RETURN_IF_ERROR(geometry.Validate());
   const auto refuse = [](std::string message) {
@@ -59,6 +94,19 @@ Status CacheConfig::Validate() const {
     return refuse("--vbits " + std::to_string(value_bits) + " is not 1, 2 or 4");
   }
   if (!(full_share >= 0.0f && full_share <= 1.0f)) return refuse("--full-share is not in 0 .. 1");
+  const char* const flag = scoring_choice.when             ? "--scoring"
+                           : scoring_choice.prior_tokens   ? "--score-prior"
+                           : scoring_choice.group          ? "--score-group"
+                           : scoring_choice.per_voter      ? "--score-age"
+                           : scoring_choice.value_weighted ? "--score-values"
+                                                           : nullptr;
+  if (flag != nullptr && !chooses()) {
+    return refuse(std::string(flag) + " does nothing " +
+                  (budget || policy == CachePolicy::kFull || policy == CachePolicy::kQuant
+                       ? "with --policy " + std::string(CachePolicyName(policy)) +
+                             ", which never evicts; choose auto, evict or qevict"
+                       : "without --kv-budget, since nothing is evicted"));
+  }
   return {};
 }
 

@@ -9,17 +9,19 @@
 #include "cache/cache_plan.h"
 #include "cache/head_windows.h"
 #include "core/geometry.h"
+#include "policy/scoring.h"
 #include "qevict/status.h"
 
 namespace qevict {
 
 // full     every token in f16
 // quant    the whole history as codes; a budget that is too small for them is refused
+// evict    nothing but f16: the windows with the lowest scores leave
 // qevict   as published: cumulative scores, full windows and codes and evicted windows
 // auto     the whole history as codes while they fit, then the windows with the lowest scores
 // leave;
 //          in f16 where the budget allows everything in f16
-enum class CachePolicy { kFull, kQuant, kQevict, kAuto };
+enum class CachePolicy { kFull, kQuant, kEvict, kQevict, kAuto };
 std::string_view CachePolicyName(CachePolicy policy);
 // Error kInvalidArgument, listing the names.
 Result<CachePolicy> ParseCachePolicy(std::string_view name);
@@ -43,6 +45,18 @@ Result<KvBudget> ParseKvBudget(std::string_view text);
 // prompt that follows others in its sequence is always streamed.
 enum class PrefillMode { kExact, kStream };
 
+// What differs from the scoring that the policy comes with.
+struct ScoringChoice {
+  std::optional<ScoreWhen> when = {};
+  std::optional<uint32_t> prior_tokens = {};
+  std::optional<GroupMass> group = {};
+  bool per_voter = false, value_weighted = false;
+};
+// "all" or a number of tokens. Error kInvalidArgument.
+Result<uint32_t> ParsePriorTokens(std::string_view text);
+// "step, prior of 32 tokens, mean" and the like.
+std::string ScoringName(const ScoringConfig& scoring);
+
 struct CacheConfig {
   CachePolicy policy = CachePolicy::kAuto;
   std::optional<KvBudget> budget = {};  // none: as much as the policy needs
@@ -50,12 +64,21 @@ struct CacheConfig {
   uint32_t key_bits = 3, value_bits = 2;  // 2, 3, 4 and 1, 2, 4
   float full_share = 0.3f;                // qevict: of the history's bytes, for full windows
   Promotion promotion = Promotion::kExpand;
+  ScoringChoice scoring_choice = {};
   PrefillMode prefill = PrefillMode::kExact;
   // Where the tables of the codec are kept, one file per model; empty: measured at every load.
   std::string tables_folder = {};
 
   Status Validate() const;
-  // Whether a sequence may ever hold a code.
+  // qevict scores as published, by all queries of a prompt; the others by its last ones.
+  ScoringConfig scoring() const;
+  // Whether routing may have to choose which windows stay.
+  bool chooses() const {
+    return budget.has_value() && policy != CachePolicy::kFull && policy != CachePolicy::kQuant;
+  }
+  // Whether a sequence may hold codes, for which the codec must be fitted to the model.
+  bool codes() const { return tiered() && policy != CachePolicy::kEvict; }
+  // Whether a sequence may hold less than every token in f16.
   bool tiered() const {
     return policy == CachePolicy::kQuant || (policy != CachePolicy::kFull && budget.has_value());
   }

@@ -6,6 +6,7 @@
 
 #include "cache/batch_attention.h"
 #include "cache/cache_plan.h"
+#include "cache/reference_attention.h"
 #include "core/cpu_count.h"
 #include "core/isa.h"
 #include "engine/calibration_text.h"
@@ -78,6 +79,8 @@ TierSplit SplitOf(CachePolicy policy) {
       return TierSplit::kFullOnly;
     case CachePolicy::kQuant:
       return TierSplit::kCodeAll;
+    case CachePolicy::kEvict:
+      return TierSplit::kFullHistory;
     case CachePolicy::kQevict:
       return TierSplit::kFullAndCodes;
     case CachePolicy::kAuto:
@@ -93,6 +96,7 @@ class GgufEngine final : public Engine {
     std::unique_ptr<GgufEngine> engine(new GgufEngine);
     QEVICT_RETURN_IF_ERROR(config.cache.Validate());
     engine->cache_ = config.cache;
+    engine->routing_observer_ = config.routing_observer;
     engine->threads_ = config.threads == 0 ? UsableCores() : config.threads;
     if (engine->threads_ > kMostThreads) {
       return Fail(ErrorCode::kInvalidArgument, "--threads " + std::to_string(config.threads) +
@@ -109,11 +113,11 @@ class GgufEngine final : public Engine {
     QEVICT_ASSIGN_OR_RETURN(engine->hyperparameters_, ReadHyperparameters(*engine->file_));
     QEVICT_RETURN_IF_ERROR(ValidateTensors(*engine->file_, engine->hyperparameters_));
     QEVICT_ASSIGN_OR_RETURN(engine->tokenizer_, Tokenizer::Load(*engine->file_));
-    engine->attention_ = std::make_unique<BatchAttention>(engine->hyperparameters_.kv_shape(),
-                                                          engine->isa_, engine->threads_);
+    engine->MakeAttention(config.attention);
     QEVICT_ASSIGN_OR_RETURN(engine->runner_,
                             ModelRunner::Load(*engine->file_, engine->hyperparameters_,
                                               *engine->attention_, engine->threads_));
+    engine->codec_fitted_ = config.cache.codes() || config.fit_codec;
     if (config.cache.tiered()) QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress, cancel));
     return engine;
   }
@@ -129,7 +133,7 @@ class GgufEngine final : public Engine {
   Result<std::unique_ptr<Sequence>> NewFullSequence(uint32_t capacity_tokens) override {
     return MakeSequence(capacity_tokens, nullptr);
   }
-  const WindowCodec* codec() const override { return codec_.get(); }
+  const WindowCodec* codec() const override { return codec_fitted_ ? codec_.get() : nullptr; }
 
   Status Run(std::span<BatchItem> batch, const CancelFn& cancel) override {
     QEVICT_RETURN_IF_ERROR(Validate(batch));
@@ -140,8 +144,7 @@ class GgufEngine final : public Engine {
     for (const BatchItem& item : batch) {
       SequenceKv& kv = item.sequence->kv();
       const uint32_t first_row = uint32_t(tokens_.size()), count = uint32_t(item.tokens.size());
-      const uint32_t observed = std::min(count, kv.observed_tokens());
-      slices_.push_back({&kv, first_row, count, count - observed});
+      slices_.push_back({&kv, first_row, count, kv.VotersFrom(count)});
       tokens_.insert(tokens_.end(), item.tokens.begin(), item.tokens.end());
       for (uint32_t t = 0; t < count; ++t) positions_.emplace_back(kv.size_tokens() + t);
       for (uint32_t t = FirstLogitToken(item); t < count; ++t) logit_rows_.push_back(first_row + t);
@@ -165,6 +168,15 @@ class GgufEngine final : public Engine {
  private:
   GgufEngine() = default;
 
+  void MakeAttention(AttentionKind kind) {
+    const KvShape shape = hyperparameters_.kv_shape();
+    if (kind == AttentionKind::kReference) {
+      attention_ = std::make_unique<ReferenceAttention>(shape, threads_);
+    } else {
+      attention_ = std::make_unique<BatchAttention>(shape, isa_, threads_);
+    }
+  }
+
   // `codec` is the engine's own, or null: every token in f16.
   Result<std::unique_ptr<Sequence>> MakeSequence(uint32_t capacity_tokens, WindowCodec* codec) {
     if (capacity_tokens == 0 || capacity_tokens > hyperparameters_.context_train) {
@@ -175,13 +187,16 @@ class GgufEngine final : public Engine {
     }
     const KvShape shape = hyperparameters_.kv_shape();
     QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, codec));
-    auto kv = SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
-                                         .max_batch_tokens = prefill_chunk_,
-                                         .geometry = cache_.geometry,
-                                         .plan = plan,
-                                         .promotion = cache_.promotion,
-                                         .codec = codec,
-                                         .policy = codec != nullptr ? &policy_ : nullptr});
+    auto kv =
+        SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
+                                   .max_batch_tokens = prefill_chunk_,
+                                   .geometry = cache_.geometry,
+                                   .plan = plan,
+                                   .promotion = cache_.promotion,
+                                   .scoring = cache_.scoring(),
+                                   .codec = codec,
+                                   .policy = codec != nullptr ? &policy_ : nullptr,
+                                   .observer = codec != nullptr ? routing_observer_ : nullptr});
     if (!kv) {
       return Fail(kv.error().code, "no memory for a cache of " + std::to_string(capacity_tokens) +
                                        " tokens: " + kv.error().message +
@@ -197,6 +212,7 @@ class GgufEngine final : public Engine {
                         .geometry = cache_.geometry,
                         .key_bits = cache_.key_bits,
                         .value_bits = cache_.value_bits,
+                        .scoring = cache_.scoring(),
                         .capacity_tokens = capacity_tokens,
                         .max_batch_tokens = prefill_chunk_,
                         .limit_bytes = UINT64_MAX};
@@ -209,10 +225,8 @@ class GgufEngine final : public Engine {
     return PlanCache(shape, request);
   }
 
-  // Tables of the codec from their file, or else measured and written to it.
   Status LoadCodec(const ProgressFn& progress, const CancelFn& cancel) {
     const Hyperparameters& h = hyperparameters_;
-    const TablesShape shape{h.layers, h.kv_heads, h.head_dim};
     WindowCodec::Config config{
         .format = {h.head_dim, cache_.key_bits, cache_.value_bits},
         .rope = {.head_dim = h.head_dim,
@@ -224,20 +238,32 @@ class GgufEngine final : public Engine {
         .heads = {},
         .sinks = cache_.geometry.sinks,
         .omega = cache_.geometry.omega};
-    const std::string fingerprint = ModelFingerprint(*file_);
-    const std::string path = TablesPath(cache_.tables_folder, fingerprint);
-    if (!cache_.tables_folder.empty()) {
-      QEVICT_ASSIGN_OR_RETURN(auto stored, ReadTables(path, fingerprint, shape));
-      if (stored) config.heads = std::move(*stored);
-    }
-    if (config.heads.empty()) {
-      const bool kept = !cache_.tables_folder.empty();
-      if (kept) QEVICT_RETURN_IF_ERROR(MakeTablesFolder(cache_.tables_folder));
-      QEVICT_ASSIGN_OR_RETURN(config.heads, MeasureTables(config, progress, cancel));
-      if (kept) QEVICT_RETURN_IF_ERROR(WriteTables(path, fingerprint, shape, config.heads));
+    if (codec_fitted_) {
+      QEVICT_ASSIGN_OR_RETURN(config.heads, FittedTables(config, progress, cancel));
+    } else {
+      // A cache that codes nothing asks the codec for its shape alone.
+      config.heads.assign(size_t{h.layers} * h.kv_heads,
+                          {.weight = std::vector<float>(h.head_dim, 1.0f),
+                           .mean = std::vector<float>(h.head_dim, 0.0f)});
     }
     QEVICT_ASSIGN_OR_RETURN(codec_, WindowCodec::Create(std::move(config)));
     return {};
+  }
+
+  // Tables of the codec from their file, or else measured and written to it.
+  Result<std::vector<HeadTables>> FittedTables(const WindowCodec::Config& codec,
+                                               const ProgressFn& progress, const CancelFn& cancel) {
+    const Hyperparameters& h = hyperparameters_;
+    const TablesShape shape{h.layers, h.kv_heads, h.head_dim};
+    const std::string fingerprint = ModelFingerprint(*file_);
+    const std::string path = TablesPath(cache_.tables_folder, fingerprint);
+    if (cache_.tables_folder.empty()) return MeasureTables(codec, progress, cancel);
+    QEVICT_ASSIGN_OR_RETURN(auto stored, ReadTables(path, fingerprint, shape));
+    if (stored) return std::move(*stored);
+    QEVICT_RETURN_IF_ERROR(MakeTablesFolder(cache_.tables_folder));
+    QEVICT_ASSIGN_OR_RETURN(std::vector<HeadTables> tables, MeasureTables(codec, progress, cancel));
+    QEVICT_RETURN_IF_ERROR(WriteTables(path, fingerprint, shape, tables));
+    return tables;
   }
 
   Result<std::vector<HeadTables>> MeasureTables(const WindowCodec::Config& codec,
@@ -287,8 +313,8 @@ class GgufEngine final : public Engine {
       kv_.SetPassed(first);
       // Tokens that vote on windows are the prompt's last ones; they may lie in several chunks.
       const uint32_t tokens = uint32_t(prompt_.tokens.size());
-      const uint32_t observed = tokens - std::min(tokens, kv_.observed_tokens());
-      const BatchSlice slice{&kv_, 0, rows, std::clamp(observed, first, first + rows) - first};
+      const uint32_t voters = std::clamp(kv_.VotersFrom(tokens), first, first + rows) - first;
+      const BatchSlice slice{&kv_, 0, rows, voters};
       if (*prompt_.progress) {
         const uint64_t layers = engine_.hyperparameters_.layers;
         (*prompt_.progress)(uint32_t((uint64_t{layer.value} * tokens + first) / layers), tokens);
@@ -398,13 +424,15 @@ class GgufEngine final : public Engine {
 
   CacheConfig cache_;
   ScorePolicy policy_;
+  RoutingObserver* routing_observer_ = nullptr;
+  bool codec_fitted_ = false;
   std::unique_ptr<WindowCodec> codec_;  // null: sequences hold every token in f16
   uint32_t threads_ = 1;
   Isa isa_ = Isa::kScalar;
   std::unique_ptr<GgufFile> file_;
   Hyperparameters hyperparameters_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<BatchAttention> attention_;
+  std::unique_ptr<CacheAttention> attention_;
   std::unique_ptr<ModelRunner> runner_;
   // Of the current step, kept for their capacity.
   std::vector<Token> tokens_;

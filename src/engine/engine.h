@@ -19,11 +19,22 @@
 
 namespace qevict {
 
+// fused      kernels that read f16 and codes as they are stored
+// reference  every KV head laid out in f32 and attended by the definition, to judge the fused one
+// by;
+//            slow
+enum class AttentionKind { kFused, kReference };
+
 struct EngineConfig {
   std::string model_path;
   uint32_t threads = 0;          // 0: one per physical core that the process may use
   uint32_t prefill_chunk = 512;  // tokens per prefill step, 1 .. 4096
   CacheConfig cache = {};
+  AttentionKind attention = AttentionKind::kFused;
+  // Fits the codec to the model also where a tiered cache holds no codes: for Engine::codec().
+  bool fit_codec = false;
+  // Told what routing does in the engine's tiered sequences; must outlive them. Null: nobody.
+  RoutingObserver* routing_observer = nullptr;
 };
 
 // Bytes that a sequence's cache holds: what the allocator handed out.
@@ -71,7 +82,7 @@ using ProgressFn = std::function<void(uint32_t done, uint32_t total)>;
 
 class Engine {
  public:
-  // A model that is first used with a tiered cache reads a built-in text so that the codec can be
+  // A model that is first used with a cache of codes reads a built-in text so that the codec can be
   // fitted to it; `progress` shows how far that is and `cancel` ends it. Errors: kCancelled,
   // kNotFound, kBadFile, kUnsupported, kOutOfMemory, kInvalidArgument (QEVICT_ISA, counts, cache),
   // kIo, kInternal.
@@ -93,7 +104,7 @@ class Engine {
   // The same with every token in f16, whatever cache the engine was loaded with.
   [[nodiscard]] virtual Result<std::unique_ptr<Sequence>> NewFullSequence(
       uint32_t capacity_tokens) = 0;
-  // Null when the engine was loaded without tiers.
+  // Null when the engine was loaded without one that is fitted to the model.
   virtual const WindowCodec* codec() const = 0;
 
   // One batch through the model: every item's tokens are appended to its sequence. A sequence may

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "cache/batch_attention.h"
+#include "cache/cache_attention.h"
 #include "cache/kv_shape.h"
 #include "codec/table_builder.h"
 

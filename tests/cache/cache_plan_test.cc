@@ -13,9 +13,10 @@ namespace qevict {
 namespace {
 
 constexpr TierSplit kSplits[] = {TierSplit::kFullOnly, TierSplit::kCodeHistory, TierSplit::kCodeAll,
-                                 TierSplit::kFullAndCodes};
-constexpr TierSplit kCodedSplits[] = {TierSplit::kCodeHistory, TierSplit::kCodeAll,
-                                      TierSplit::kFullAndCodes};
+                                 TierSplit::kFullHistory, TierSplit::kFullAndCodes};
+constexpr TierSplit kTieredSplits[] = {TierSplit::kCodeHistory, TierSplit::kCodeAll,
+                                       TierSplit::kFullHistory, TierSplit::kFullAndCodes};
+constexpr ScoringConfig kPlain, kKeepsMost{.per_voter = true, .value_weighted = true};
 
 KvShape Shape() {
   return {.layers = 3, .kv_heads = 2, .group = 2, .head_dim = 64, .swa_layer = {}};
@@ -87,7 +88,7 @@ TEST(CachePlanTest, CodeAllBytesIsTheSmallestBudgetForAllCodes) {
 
 TEST(CachePlanTest, NoPlanGoesBeyondItsLimitAndMoreBytesNeverMeanFewerWindows) {
   for (const KvShape& shape : {Shape(), ShapeWithRings()}) {
-    for (TierSplit split : kCodedSplits) {
+    for (TierSplit split : kTieredSplits) {
       SCOPED_TRACE("split " + std::to_string(int(split)));
       const uint64_t smallest = SmallestLimit(shape, Request(split, 0));
       const uint64_t full_bytes = FullCacheBytes(shape, 9000);
@@ -143,6 +144,32 @@ TEST(CachePlanTest, AllCodesMeansThatNothingIsEvicted) {
             plan.capacity.quantized);
 }
 
+TEST(CachePlanTest, PureEvictionHasNoCodesAtAnyBudget) {
+  const uint64_t full_bytes = FullCacheBytes(Shape(), 9000);
+  for (uint64_t divisor : {20, 5, 2}) {
+    const CachePlan plan =
+        PlanCache(Shape(), Request(TierSplit::kFullHistory, full_bytes / divisor)).value();
+    EXPECT_GT(plan.capacity.full, 0u);
+    EXPECT_EQ(plan.code_windows(), 0u);
+    EXPECT_EQ(plan.code_bytes, 0u);
+    // To the window: one more of 8 tokens in whole blocks of 16 would not fit.
+    const uint64_t block_bytes = 16 * 3 * Shape().layer_token_bytes();
+    EXPECT_GT(plan.total_bytes() + block_bytes + 4096, full_bytes / divisor);
+  }
+}
+
+TEST(CachePlanTest, WhatScoringKeepsOfWindowsIsPaidFor) {
+  PlanRequest request = Request(TierSplit::kFullHistory, FullCacheBytes(Shape(), 9000) / 5);
+  const CachePlan plain = PlanCache(Shape(), request).value();
+  request.scoring = kKeepsMost;
+  const CachePlan scored = PlanCache(Shape(), request).value();
+  EXPECT_LT(scored.capacity.full, plain.capacity.full);
+  // 1124 windows: a count each, and a mean in each of six heads.
+  const uint64_t kept = request.geometry.complete_windows(9000) * (4 + 6 * 2);
+  EXPECT_GT(scored.ledger_bytes, kept);
+  EXPECT_LE(scored.total_bytes(), request.limit_bytes);
+}
+
 TEST(CachePlanTest, AGeometryThatCannotWorkIsRefused) {
   PlanRequest request = Request(TierSplit::kCodeHistory, UINT64_MAX / 2);
   request.geometry.omega = 65;
@@ -160,6 +187,7 @@ TEST(CachePlanTest, ItsBytesAreThoseThatASequenceAllocates) {
       for (uint64_t divisor : {1, 4, 6}) {
         PlanRequest request = Request(split, FullCacheBytes(shape, 2000) / divisor);
         request.capacity_tokens = 2000;
+        request.scoring = divisor == 4 ? kKeepsMost : kPlain;
         if (divisor == 1) request.limit_bytes += 1u << 20;  // the ledger, and whole pages
         const auto plan = PlanCache(shape, request);
         if (!plan.has_value()) {
@@ -177,6 +205,7 @@ TEST(CachePlanTest, ItsBytesAreThoseThatASequenceAllocates) {
                                                    .max_batch_tokens = 128,
                                                    .geometry = request.geometry,
                                                    .plan = *plan,
+                                                   .scoring = request.scoring,
                                                    .codec = tiers ? codec.get() : nullptr,
                                                    .policy = tiers ? &policy : nullptr})
                             .value();

@@ -18,6 +18,7 @@
 #include "cache/batch_attention.h"
 #include "cache/cache_snapshot.h"
 #include "cache/reference_attention.h"
+#include "cache/reference_head.h"
 #include "codec/code_page.h"
 #include "kernels/f16.h"
 #include "tests/cache/windows_case.h"
@@ -41,8 +42,11 @@ struct TieredConfig {
   RowContent content = RowContent::kRandom;
   uint32_t capacity_tokens = 0, max_batch_tokens = 0;
   uint32_t threads = 1;
-  bool tiers = true;                      // false: a plain f16 cache
+  bool tiers = true;       // false: a plain f16 cache
+  bool reference = false;  // attends with ReferenceAttention
+  RoutingObserver* observer = nullptr;
   const RoutingPolicy* policy = nullptr;  // null: as `room` says
+  ScoringConfig scoring = {};
 };
 
 inline KvShape SmallShape(uint32_t head_dim, bool swa) {
@@ -74,7 +78,8 @@ inline CachePlan TightPlan(const TieredConfig& config, CodeFormat format) {
                                                 config.shape.head_dim * 4);
   const uint32_t pages = CodePages(plan.code_windows(), g.omega);
   plan.ledger_bytes = AlignedBuffer::RoundedBytes(
-      routed * kv_heads * LedgerHeadBytes(plan.full_slots / g.omega, plan.code_windows(), pages));
+      routed * kv_heads * LedgerHeadBytes(plan.full_slots / g.omega, plan.code_windows(), pages) +
+      ScoringBytes(config.scoring, g.complete_windows(config.capacity_tokens), routed * kv_heads));
   plan.code_bytes = (routed * kv_heads * pages + kSlabPages - 1) / kSlabPages * SlabBytes(format);
   plan.limit_bytes = plan.total_bytes();
   return plan;
@@ -85,12 +90,13 @@ class TieredCase {
   explicit TieredCase(const TieredConfig& config)
       : config_(config),
         codec_(MakeCodec(config.shape, config.geometry, config.means)),
-        attention_(config.shape, SelectIsa().value(), config.threads),
+        attention_(MakeAttention(config)),
         mapped_before_(AlignedBuffer::MappedBytes() - codec_->shared_bytes()) {
     plan_ = config.room == Room::kTight
                 ? TightPlan(config, codec_->format())
                 : PlanCache(config.shape, {.split = config.split,
                                            .geometry = config.geometry,
+                                           .scoring = config.scoring,
                                            .capacity_tokens = config.capacity_tokens,
                                            .max_batch_tokens = config.max_batch_tokens,
                                            .limit_bytes = UINT64_MAX / 2})
@@ -104,8 +110,10 @@ class TieredCase {
                                               .geometry = config_.geometry,
                                               .plan = plan,
                                               .promotion = config_.promotion,
+                                              .scoring = config_.scoring,
                                               .codec = config_.tiers ? codec_.get() : nullptr,
-                                              .policy = config_.tiers ? &policy() : nullptr});
+                                              .policy = config_.tiers ? &policy() : nullptr,
+                                              .observer = config_.observer});
   }
   // Replaces the sequence by one whose budget ends at `limit_bytes`, whatever was planned.
   void LimitTo(uint64_t limit_bytes) {
@@ -123,10 +131,10 @@ class TieredCase {
   }
   // The same behind a BeginBatch.
   std::vector<float> Finish(uint32_t tokens, Compared compared = Compared::kNot) {
-    Bind({.kv = &*kv_, .tokens = tokens, .observed_from = ObservedFrom(tokens)});
+    Bind({.kv = &*kv_, .tokens = tokens, .voters_from = kv_->VotersFrom(tokens)});
     std::vector<float> all;
     for (uint32_t l = 0; l < config_.shape.layers; ++l) {
-      const Chunk chunk{kv_->size_tokens(), tokens, ObservedFrom(tokens)};
+      const Chunk chunk{kv_->size_tokens(), tokens, kv_->VotersFrom(tokens)};
       if (compared == Compared::kWithOracle) ClearMasses();
       RunLayer(LayerId(l), chunk, compared, all);
       if (compared == Compared::kWithOracle) CompareMasses(LayerId(l));
@@ -144,9 +152,9 @@ class TieredCase {
       for (uint32_t first = 0; first < tokens; first += config_.max_batch_tokens) {
         const uint32_t count = std::min(config_.max_batch_tokens, tokens - first);
         kv_->SetPassed(first);
-        const uint32_t observed = std::clamp(ObservedFrom(tokens), first, first + count) - first;
-        Bind({.kv = &*kv_, .tokens = count, .observed_from = observed});
-        RunLayer(LayerId(l), {first, count, observed}, compared, all);
+        const uint32_t voters = std::clamp(kv_->VotersFrom(tokens), first, first + count) - first;
+        Bind({.kv = &*kv_, .tokens = count, .voters_from = voters});
+        RunLayer(LayerId(l), {first, count, voters}, compared, all);
       }
       if (compared == Compared::kWithOracle) CompareMasses(LayerId(l));
       kv_->CommitLayer(LayerId(l));
@@ -222,6 +230,10 @@ class TieredCase {
   double largest_mass_error() const { return largest_mass_error_; }
 
  private:
+  static std::unique_ptr<CacheAttention> MakeAttention(const TieredConfig& config) {
+    if (config.reference) return std::make_unique<ReferenceAttention>(config.shape, config.threads);
+    return std::make_unique<BatchAttention>(config.shape, SelectIsa().value(), config.threads);
+  }
   const RoutingPolicy& policy() const {
     if (config_.policy != nullptr) return *config_.policy;
     return config_.room == Room::kUnlimited ? static_cast<const RoutingPolicy&>(score_policy_)
@@ -230,16 +242,12 @@ class TieredCase {
 
   struct Chunk {
     uint32_t first = 0, tokens = 0;  // positions
-    uint32_t observed_from = 0;      // of these tokens, those from here on are counted in masses
+    uint32_t voters_from = 0;        // of these tokens, those from here on are counted in masses
   };
-
-  uint32_t ObservedFrom(uint32_t tokens) const {
-    return tokens - std::min(tokens, kv_->observed_tokens());
-  }
 
   void Bind(const BatchSlice& slice) {
     const uint64_t mapped = AlignedBuffer::MappedBytes();
-    EXPECT_TRUE(attention_.Bind({&slice, 1}).ok());
+    EXPECT_TRUE(attention_->Bind({&slice, 1}).ok());
     attention_bytes_ += AlignedBuffer::MappedBytes() - mapped;
   }
 
@@ -270,10 +278,10 @@ class TieredCase {
     const std::vector<float> v = Rows(layer, chunk, kv_row, 2), q = Rows(layer, chunk, q_row, 3);
     std::vector<float> out(chunk.tokens * q_row, NAN);
     OnThreads([&](size_t t, size_t n) {
-      attention_.Store(layer, {k.data(), kv_row}, {v.data(), kv_row}, t, n);
+      attention_->Store(layer, {k.data(), kv_row}, {v.data(), kv_row}, t, n);
     });
     OnThreads([&](size_t t, size_t n) {
-      attention_.Attend(layer, {q.data(), q_row}, out.data(), t, n);
+      attention_->Attend(layer, {q.data(), q_row}, out.data(), t, n);
     });
     if (compared == Compared::kWithOracle) Compare(layer, chunk, q, out);
     all.insert(all.end(), out.begin(), out.end());
@@ -290,17 +298,14 @@ class TieredCase {
     const size_t head_dim = config_.shape.head_dim, group = config_.shape.group;
     std::vector<float> expected(head_dim);
     for (uint32_t h = 0; h < config_.shape.kv_heads; ++h) {
-      const ReferenceAttention oracle(*kv_, layer, KvHeadId(h), chunk.tokens);
+      ReferenceHead oracle;
+      oracle.Read(*kv_, layer, KvHeadId(h), chunk.tokens);
       const bool codes = kv_->routed(layer) && !kv_->windows(layer, KvHeadId(h)).attended().empty();
       for (uint32_t t = 0; t < chunk.tokens; ++t) {
+        std::vector<ReferenceHead::Masses> group_masses(group);
         for (size_t g = 0; g < group; ++g) {
           const size_t row = ((t * config_.shape.kv_heads + h) * group + g) * head_dim;
-          ReferenceAttention::Masses masses;
-          oracle.Attend(t, &q[row], expected.data(), &masses);
-          if (t >= chunk.observed_from && kv_->tracks_mass(layer)) {
-            Add(masses.full, full_masses_[h]);
-            Add(masses.codes, code_masses_[h]);
-          }
+          oracle.Attend(t, &q[row], expected.data(), &group_masses[g]);
           double difference = 0.0, whole = 0.0, largest = 0.0;
           for (size_t c = 0; c < head_dim; ++c) {
             const double error = double(out[row + c]) - double(expected[c]);
@@ -312,14 +317,26 @@ class TieredCase {
           double& record = codes ? largest_code_error_ : largest_f16_error_;
           record = std::max(record, codes ? std::sqrt(difference / whole) : largest);
         }
+        if (t < chunk.voters_from || !kv_->tracks_mass(layer)) continue;
+        Add(group_masses, &ReferenceHead::Masses::full, full_masses_[h]);
+        Add(group_masses, &ReferenceHead::Masses::codes, code_masses_[h]);
       }
     }
   }
 
-  // into[i] += the mean over the group.
-  void Add(const std::vector<double>& masses, std::vector<double>& into) const {
-    into.resize(std::max(into.size(), masses.size()));
-    for (size_t i = 0; i < masses.size(); ++i) into[i] += masses[i] / config_.shape.group;
+  // into[i] += the mean over the group, or the largest.
+  void Add(const std::vector<ReferenceHead::Masses>& group,
+           std::vector<double> ReferenceHead::Masses::*tier, std::vector<double>& into) const {
+    const size_t windows = (group.front().*tier).size();
+    into.resize(std::max(into.size(), windows));
+    for (size_t w = 0; w < windows; ++w) {
+      double sum = 0.0, most = 0.0;
+      for (const ReferenceHead::Masses& masses : group) {
+        sum += (masses.*tier)[w];
+        most = std::max(most, (masses.*tier)[w]);
+      }
+      into[w] += config_.scoring.group == GroupMass::kMax ? most : sum / double(group.size());
+    }
   }
   void ClearMasses() {
     full_masses_.assign(config_.shape.kv_heads, {});
@@ -329,10 +346,12 @@ class TieredCase {
   void CompareMasses(LayerId layer) {
     if (!kv_->tracks_mass(layer)) return;
     for (uint32_t h = 0; h < config_.shape.kv_heads; ++h) {
-      const auto compare = [&](std::span<const float> actual, const std::vector<double>& expected) {
+      const auto compare = [&](std::span<const MassUnits> actual, std::vector<double> expected) {
+        if (expected.empty()) expected.resize(actual.size());  // no token has voted
         ASSERT_EQ(actual.size(), expected.size());
         for (size_t i = 0; i < actual.size(); ++i) {
-          const double error = std::abs(double(actual[i]) - expected[i]) / (expected[i] + 1e-6);
+          const double error =
+              std::abs(double(FromMassUnits(actual[i])) - expected[i]) / (expected[i] + 1e-6);
           largest_mass_error_ = std::isnan(error) ? INFINITY : std::max(largest_mass_error_, error);
         }
       };
@@ -431,7 +450,7 @@ class TieredCase {
   std::unique_ptr<WindowCodec> codec_;
   ShufflingPolicy shuffling_policy_{31};
   ScorePolicy score_policy_;
-  BatchAttention attention_;
+  std::unique_ptr<CacheAttention> attention_;
   uint64_t mapped_before_, attention_bytes_ = 0;
   CachePlan plan_;
   std::optional<SequenceKv> kv_;

@@ -85,10 +85,16 @@ std::vector<RandomRun> RandomRuns() {
   TieredConfig large = Small(32);
   large.geometry = {.omega = 64, .sinks = 4, .local = 64};
   large.capacity = {.full = 2, .quantized = 5};
-  return {{"Plain", plain, 2000},      {"WideWithMeans", wide, 500},
-          {"SlidingLayer", swa, 500},  {"Pinned", pinned, 500},
-          {"OddWindows", odd, 500},    {"OneTokenWindows", single, 500},
-          {"LargeWindows", large, 700}};
+  TieredConfig scored = Small(32);
+  scored.scoring = {.when = ScoreWhen::kEvent,
+                    .prior_tokens = kAllTokens,
+                    .group = GroupMass::kMax,
+                    .per_voter = true,
+                    .value_weighted = true};
+  return {{"Plain", plain, 2000},       {"WideWithMeans", wide, 500},
+          {"SlidingLayer", swa, 500},   {"Pinned", pinned, 500},
+          {"OddWindows", odd, 500},     {"OneTokenWindows", single, 500},
+          {"LargeWindows", large, 700}, {"Scored", scored, 500}};
 }
 INSTANTIATE_TEST_SUITE_P(Runs, TieredSequenceTest, testing::ValuesIn(RandomRuns()),
                          [](const testing::TestParamInfo<RandomRun>& run) {

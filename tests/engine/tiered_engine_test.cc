@@ -33,6 +33,16 @@ class TieredEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
   static bool HasRings() { return GetParam().config.family == Family::kGemma3; }
   static const char* Tight() { return HasRings() ? "10%" : "60%"; }
   static uint32_t Context() { return HasRings() ? 2048 : 512; }
+  // Room for about 256 tokens in f16, beside what rings take.
+  CacheConfig RoomForSome() const {
+    CacheConfig cache = Cache(CachePolicy::kEvict, "1GiB");
+    const auto engine = Load(cache);
+    const KvShape shape = engine->hyperparameters().kv_shape();
+    const uint64_t everything = engine->NewSequence(Context()).value()->kv_usage().used_bytes;
+    cache.budget = KvBudget{.bytes = everything - RoutedLayers(shape) * shape.layer_token_bytes() *
+                                                      (Context() - 256)};
+    return cache;
+  }
   std::unique_ptr<Engine> Load(const CacheConfig& cache, uint32_t threads = 2) const {
     auto engine = Engine::Load(
         {.model_path = tiny_.path(), .threads = threads, .prefill_chunk = kChunk, .cache = cache});
@@ -75,7 +85,7 @@ class TieredEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
 
 TEST_P(TieredEngineTest, AnUnlimitedBudgetGivesTheFullCachesNumbersExactly) {
   const Run full = GreedyOf({.policy = CachePolicy::kFull}, 100);
-  for (const CachePolicy policy : {CachePolicy::kAuto, CachePolicy::kQevict}) {
+  for (const CachePolicy policy : {CachePolicy::kAuto, CachePolicy::kQevict, CachePolicy::kEvict}) {
     for (const char* budget : {"1GiB", "100%"}) {
       const Run tiered = GreedyOf(Cache(policy, budget), 100);
       EXPECT_EQ(tiered.tokens, full.tokens) << budget;
@@ -91,16 +101,54 @@ TEST_P(TieredEngineTest, APromptThatPassesLayerByLayerGivesTheFullCachesLogitsEx
 }
 
 TEST_P(TieredEngineTest, TheNumberOfThreadsDoesNotChangeTheNumbers) {
-  CacheConfig cache = Cache(CachePolicy::kQevict, Tight());
-  for (const PrefillMode prefill : {PrefillMode::kExact, PrefillMode::kStream}) {
-    cache.prefill = prefill;
-    const Run one = GreedyOf(cache, 60, 1);
-    for (const uint32_t threads : {2u, 3u}) {
-      const Run more = GreedyOf(cache, 60, threads);
-      EXPECT_EQ(more.tokens, one.tokens);
-      EXPECT_EQ(more.last_logits, one.last_logits);
+  CacheConfig voted_by_all = RoomForSome();
+  voted_by_all.scoring_choice.prior_tokens = kAllTokens;
+  for (CacheConfig cache : {Cache(CachePolicy::kQevict, Tight()), voted_by_all}) {
+    for (const PrefillMode prefill : {PrefillMode::kExact, PrefillMode::kStream}) {
+      cache.prefill = prefill;
+      const Run one = GreedyOf(cache, 60, 1);
+      for (const uint32_t threads : {2u, 3u}) {
+        const Run more = GreedyOf(cache, 60, threads);
+        EXPECT_EQ(more.tokens, one.tokens);
+        EXPECT_EQ(more.last_logits, one.last_logits);
+      }
     }
   }
+}
+
+TEST_P(TieredEngineTest, PureEvictionCodesNothing) {
+  CacheConfig cache = RoomForSome();
+  for (const PrefillMode prefill : {PrefillMode::kExact, PrefillMode::kStream}) {
+    cache.prefill = prefill;
+    const auto engine = Load(cache);
+    const auto sequence = engine->NewSequence(Context()).value();
+    const Run run = Greedy(*engine, *sequence, 200);  // every step checks the budget
+    const KvUsage usage = sequence->kv_usage();
+    EXPECT_EQ(usage.tiers.encoded, 0u);
+    EXPECT_EQ(usage.tiers.demotions, 0u);
+    EXPECT_EQ(usage.quantized_bytes, 0u);
+    EXPECT_GT(usage.tiers.evictions, 0u);
+    EXPECT_GT(usage.tiers.full_windows, 0u);
+    EXPECT_LE(usage.peak_bytes, usage.limit_bytes);
+    EXPECT_EQ(GreedyOf(cache, 200, 1).last_logits, run.last_logits);
+  }
+}
+
+TEST_P(TieredEngineTest, TheScoringThatWasChosenDecidesWhatStays) {
+  CacheConfig cache = RoomForSome();
+  const Run plain = GreedyOf(cache, 60);
+  cache.scoring_choice = {.when = ScoreWhen::kEvent,
+                          .prior_tokens = 7,
+                          .group = GroupMass::kMax,
+                          .per_voter = true,
+                          .value_weighted = true};
+  const auto engine = Load(cache);
+  const auto sequence = engine->NewSequence(Context()).value();
+  EXPECT_EQ(ScoringName(sequence->kv().scoring()),
+            "event, prior of 7 tokens, max, by age, by values");
+  const Run chosen = Greedy(*engine, *sequence, 60);
+  EXPECT_EQ(chosen.prompt_logits, plain.prompt_logits);
+  EXPECT_NE(chosen.last_logits, plain.last_logits);
 }
 
 TEST_P(TieredEngineTest, AStreamedPromptNeedsAChunkBesideTheBudget) {
@@ -226,6 +274,24 @@ TEST_F(CodecTablesTest, AreNotMeasuredWhereTheyCannotBeKept) {
   EXPECT_EQ(measured_, 0);
 }
 
+TEST_F(CodecTablesTest, AreNotNeededByACacheWithoutCodes) {
+  EngineConfig config{.model_path = tiny_.path(), .threads = 2};
+  config.cache.policy = CachePolicy::kEvict;
+  config.cache.budget = KvBudget{.share = 0.9};
+  config.cache.tables_folder = folder_.path().string();
+  const auto engine = Engine::Load(config, progress_);
+  ASSERT_TRUE(engine) << engine.error().message;
+  EXPECT_EQ((*engine)->codec(), nullptr);
+  EXPECT_TRUE((*engine)->NewSequence(2048));
+  EXPECT_EQ(measured_, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+  config.fit_codec = true;  // for those who measure codecs with it
+  const auto fitted = Engine::Load(config, progress_);
+  ASSERT_TRUE(fitted) << fitted.error().message;
+  EXPECT_NE((*fitted)->codec(), nullptr);
+  EXPECT_GT(measured_, 0);
+}
+
 TEST_F(CodecTablesTest, MeasuringCanBeCancelled) {
   CacheConfig cache;
   cache.policy = CachePolicy::kQuant;
@@ -237,6 +303,46 @@ TEST_F(CodecTablesTest, MeasuringCanBeCancelled) {
   EXPECT_EQ(engine.error().code, ErrorCode::kCancelled);
   EXPECT_LE(measured_, 3);
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+TEST(CacheConfigTest, APolicyComesWithItsScoring) {
+  CacheConfig cache{.policy = CachePolicy::kQevict};
+  EXPECT_EQ(ScoringName(cache.scoring()), "step, prior of all tokens, mean");
+  EXPECT_EQ(cache.scoring().prior_pooling, MassPooling::kNone);
+  for (const CachePolicy policy : {CachePolicy::kAuto, CachePolicy::kEvict}) {
+    cache.policy = policy;
+    EXPECT_EQ(ScoringName(cache.scoring()), "step, prior of 32 tokens, mean");
+    EXPECT_EQ(cache.scoring().prior_pooling, MassPooling::kNeighbours);
+  }
+  cache.scoring_choice.prior_tokens = kAllTokens;
+  EXPECT_EQ(cache.scoring().prior_pooling, MassPooling::kNone);
+}
+
+TEST(CacheConfigTest, APriorIsAllTokensOrANumberOfThem) {
+  EXPECT_EQ(ParsePriorTokens("all"), kAllTokens);
+  EXPECT_EQ(ParsePriorTokens("64"), 64u);
+  for (const char* text : {"", "0", "-1", "ALL", "5x", "99999999999"}) {
+    EXPECT_FALSE(ParsePriorTokens(text)) << text;
+  }
+}
+
+TEST(CacheConfigTest, AScoringThatWouldDoNothingIsRefused) {
+  CacheConfig cache{.policy = CachePolicy::kAuto, .budget = KvBudget{.share = 0.2}};
+  cache.scoring_choice.group = GroupMass::kMax;
+  EXPECT_TRUE(cache.Validate());
+  for (const CachePolicy policy : {CachePolicy::kFull, CachePolicy::kQuant}) {
+    cache.policy = policy;
+    const Status status = cache.Validate();
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(status.error().message.find("--score-group does nothing with --policy " +
+                                          std::string(CachePolicyName(policy))),
+              std::string::npos);
+  }
+  cache.policy = CachePolicy::kEvict;
+  cache.budget.reset();
+  ASSERT_FALSE(cache.Validate());
+  EXPECT_NE(cache.Validate().error().message.find("without --kv-budget"), std::string::npos);
 }
 
 TEST(CacheConfigTest, ABudgetIsAShareOrBytes) {

@@ -99,6 +99,22 @@ TEST(BenchCommandTest, AloneItLeavesThePeerNull) {
   EXPECT_TRUE(json.at("against").is_null());
 }
 
+TEST(BenchCommandTest, AWorkerUsesTheScoringThatWasChosen) {
+  const test::TemporaryFolder folder;  // for the codec's tables
+  const auto settings = [&](const std::string& flags) {
+    const ProgramRun run = test::RunShell(
+        "QEVICT_CACHE=" + folder.path().string() + " \"$QEVICT\" bench -m " + Model().path() +
+        " --context 900 --decode 4 --repeat 1 --threads 1 --json --kv-budget 60% " + flags);
+    EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+    return run.json().at("settings").at("ours").get<std::string>();
+  };
+  EXPECT_THAT(settings("--policy evict"),
+              HasSubstr("policy evict, scores by step, prior of 32 tokens, mean, limit"));
+  EXPECT_THAT(settings("--policy qevict --scoring event --score-group max --score-age "
+                       "--score-values"),
+              HasSubstr("scores by event, prior of all tokens, max, by age, by values, limit"));
+}
+
 TEST(BenchCommandTest, SeveralContextsGiveSeveralResults) {
   const Json json = RunQevict(Bench({"--context", "0,32", "--repeat", "1"})).json();
   ASSERT_EQ(json.at("results").size(), 2u);

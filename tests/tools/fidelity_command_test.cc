@@ -97,6 +97,24 @@ TEST_F(FidelityCommandTest, APolicyIsARowOfItsOwn) {
   EXPECT_EQ(both.at("rows")[1].at("policy"), "quant");
 }
 
+TEST_F(FidelityCommandTest, EvictionOfF16AndEveryScoringCanBeMeasured) {
+  const std::string policy = "1500 -f " + long_ + " --kv-budget 25% --json --policy ";
+  const Json plain = Run(policy + "evict").json().at("rows")[0];
+  EXPECT_EQ(plain.at("policy"), "evict");
+  EXPECT_LE(plain.at("share").get<double>(), 0.25);
+  ExpectRow(plain, 16.0 * plain.at("share").get<double>());
+  // A codec beside it is fitted to the model, though the policy codes nothing.
+  const Json with_codec = Run(policy + "evict --codec k4v4").json().at("rows");
+  ASSERT_EQ(with_codec.size(), 2u);
+  EXPECT_EQ(with_codec[0], Run(policy + "qevict --codec k4v4").json().at("rows")[0]);
+  EXPECT_EQ(with_codec[1], plain);
+  const ProgramRun run = Run(policy +
+                             "qevict --scoring event --score-prior all --score-group max "
+                             "--score-age --score-values");
+  ASSERT_EQ(run.exit_code, 0) << run.out << run.err;
+  EXPECT_EQ(run.json().at("rows")[0].at("policy"), "qevict");
+}
+
 TEST_F(FidelityCommandTest, AllCodecsAndTheUsualOnes) {
   EXPECT_EQ(Run("180 -f " + text_ + " --codec all --json").json().at("rows").size(), 12u);
   const ProgramRun run = Run("180 -f " + text_);
@@ -120,6 +138,17 @@ TEST_F(FidelityCommandTest, BadInputIsRefusedInOneSentence) {
   refused(with_text + "--policy full", 2, "name another policy");
   refused(with_text + "--policy auto", 2, "give --kv-budget");
   refused(with_text + "--policy auto --kv-budget 1%", 5, "budget");
+  refused(with_text + "--policy evict --kv-budget 1%", 5, "the smallest that works");
+  refused(with_text + "--policy quant --scoring event", 2,
+          "--scoring does nothing with --policy quant");
+  refused(with_text + "--score-age", 2, "--score-age does nothing without --kv-budget");
+  refused(with_text + "--policy some", 2, "--policy 'some' is none of");
+  refused(with_text + "--kv-budget 0%", 2, "--kv-budget '0%' is neither");
+  refused(with_text + "--prefill bogus", 2, "--prefill 'bogus' is neither exact nor stream");
+  refused(with_text + "--promotion x", 2, "--promotion 'x' is neither expand nor pin");
+  refused(with_text + "--scoring x", 2, "--scoring 'x' is neither step nor event");
+  refused(with_text + "--score-prior 0", 2, "--score-prior '0' is neither");
+  refused(with_text + "--score-group min", 2, "--score-group 'min' is neither mean nor max");
   refused("", 2, "--file");
 }
 

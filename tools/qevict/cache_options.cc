@@ -1,14 +1,18 @@
 #include "tools/qevict/cache_options.h"
 
+#include <fmt/format.h>
+
+#include <array>
 #include <string>
-#include <vector>
+#include <utility>
 
 namespace qevict::cli {
 namespace {
 
 constexpr char kGroup[] = "Cache";
 
-// Adds an option whose text `parse` turns into the value of `target`.
+// Adds an option whose text `parse` turns into the value of `target`, or into an error that names
+// the option and the text.
 template <typename T, typename Parse>
 CLI::Option* AddParsed(CLI::App& command, const std::string& name, const std::string& description,
                        T& target, Parse parse) {
@@ -24,6 +28,41 @@ CLI::Option* AddParsed(CLI::App& command, const std::string& name, const std::st
       ->group(kGroup);
 }
 
+// The same for a text that is one of two names.
+template <typename T, typename Target>
+CLI::Option* AddChoice(CLI::App& command, const std::string& name, const std::string& description,
+                       Target& target, const std::array<std::pair<const char*, T>, 2>& choices) {
+  return AddParsed(command, name, description, target,
+                   [name, choices](const std::string& text) -> Result<T> {
+                     for (const auto& [choice, value] : choices) {
+                       if (text == choice) return value;
+                     }
+                     return Fail(ErrorCode::kInvalidArgument,
+                                 fmt::format("{} '{}' is neither {} nor {}", name, text,
+                                             choices[0].first, choices[1].first));
+                   });
+}
+
+void AddScoringFlags(CLI::App& command, ScoringChoice& choice) {
+  AddChoice<ScoreWhen>(
+      command, "--scoring",
+      "When answers' tokens vote on windows: step (all) or event (where windows are reviewed)",
+      choice.when, {{{"step", ScoreWhen::kStep}, {"event", ScoreWhen::kEvent}}})
+      ->type_name("WHEN");
+  AddParsed(command, "--score-prior",
+            "How many of a prompt's last tokens vote, or all (default: 32; all for qevict)",
+            choice.prior_tokens, ParsePriorTokens)
+      ->type_name("N");
+  AddChoice<GroupMass>(command, "--score-group", "A vote of a GQA group: mean or max of its heads",
+                       choice.group, {{{"mean", GroupMass::kMean}, {"max", GroupMass::kMax}}})
+      ->type_name("HOW");
+  command
+      .add_flag("--score-age", choice.per_voter, "Divide scores by the votes a window could get")
+      ->group(kGroup);
+  command.add_flag("--score-values", choice.value_weighted, "Weight scores by the size of values")
+      ->group(kGroup);
+}
+
 }  // namespace
 
 void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
@@ -31,9 +70,10 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
             "Most that the cache may take: a share of what f16 would take (20%), or bytes (512MiB)",
             cache.budget, ParseKvBudget)
       ->type_name("BUDGET");
-  AddParsed(command, "--policy",
-            "What happens to tokens that do not fit: auto, qevict, quant or full (default: auto)",
-            cache.policy, ParseCachePolicy)
+  AddParsed(
+      command, "--policy",
+      "What happens to tokens that do not fit: auto, qevict, evict, quant or full (default: auto)",
+      cache.policy, ParseCachePolicy)
       ->type_name("NAME");
   const auto number = [&](const std::string& name, auto& value, const std::string& description) {
     return command.add_option(name, value, description)
@@ -46,24 +86,25 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
   number("--local", cache.geometry.local, "Newest tokens, which stay in f16");
   number("--kbits", cache.key_bits, "Bits of a coded key's channel: 2, 3 or 4");
   number("--vbits", cache.value_bits, "Bits of a coded value's channel: 1, 2 or 4");
-  AddParsed(command, "--prefill",
-            "A long prompt: exact (as a full cache would, layer by layer) or stream (by chunks)",
-            cache.prefill,
-            [](const std::string& text) -> Result<PrefillMode> {
-              if (text == "exact") return PrefillMode::kExact;
-              if (text == "stream") return PrefillMode::kStream;
-              return Fail(ErrorCode::kInvalidArgument, "it is neither exact nor stream");
-            })
+  AddChoice<PrefillMode>(
+      command, "--prefill",
+      "A long prompt: exact (as a full cache would, layer by layer) or stream (by chunks)",
+      cache.prefill, {{{"exact", PrefillMode::kExact}, {"stream", PrefillMode::kStream}}})
       ->type_name("MODE");
-  AddParsed(command, "--promotion",
-            "A code that gathers attention: expand (to f16 again) or pin (keep the code)",
-            cache.promotion,
-            [](const std::string& text) -> Result<Promotion> {
-              if (text == "expand") return Promotion::kExpand;
-              if (text == "pin") return Promotion::kPin;
-              return Fail(ErrorCode::kInvalidArgument, "it is neither expand nor pin");
-            })
+  AddChoice<Promotion>(
+      command, "--promotion",
+      "A code that gathers attention: expand (to f16 again) or pin (keep the code)",
+      cache.promotion, {{{"expand", Promotion::kExpand}, {"pin", Promotion::kPin}}})
       ->type_name("MODE");
+  AddScoringFlags(command, cache.scoring_choice);
+}
+
+void AddAttentionFlag(CLI::App& command, AttentionKind& attention) {
+  AddChoice<AttentionKind>(
+      command, "--attention",
+      "fused (default), or reference: decoded, in f32, by the definition; slow, to check with",
+      attention, {{{"fused", AttentionKind::kFused}, {"reference", AttentionKind::kReference}}})
+      ->type_name("KIND");
 }
 
 }  // namespace qevict::cli

@@ -4,10 +4,12 @@
 #include <CLI/CLI.hpp>
 
 #include "engine/cache_config.h"
+#include "engine/engine.h"
 
 namespace qevict::cli {
 
 // A value that cannot be parsed ends as CLI11's own error, with the flag's name.
 void AddCacheFlags(CLI::App& command, CacheConfig& cache);
+void AddAttentionFlag(CLI::App& command, AttentionKind& attention);
 
 }  // namespace qevict::cli

@@ -14,6 +14,7 @@
 #include "tools/qevict/interrupt.h"
 #include "tools/qevict/print.h"
 #include "tools/qevict/progress_line.h"
+#include "tools/qevict/routing_trace.h"
 #include "tools/qevict/text_source.h"
 #include "tools/qevict/units.h"
 
@@ -36,6 +37,8 @@ struct FidelityOptions {
   uint32_t threads = 0, chunk = 512;
   CacheConfig cache;
   bool cache_asked = false;  // --policy or --kv-budget was given
+  AttentionKind attention = AttentionKind::kFused;
+  std::optional<std::string> trace;
 };
 
 Result<std::vector<CodecChoice>> ChooseCodecs(const FidelityOptions& options) {
@@ -57,6 +60,11 @@ Result<std::vector<CodecChoice>> ChooseCodecs(const FidelityOptions& options) {
 
 Status CheckCache(const FidelityOptions& options) {
   QEVICT_RETURN_IF_ERROR(options.cache.Validate());
+  if (options.trace && !options.cache_asked) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        "--trace has nothing to write: codecs route nothing; give --policy and --kv-budget");
+  }
   if (options.cache_asked && !options.cache.tiered()) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("--policy {} keeps every token in f16, which is what others are "
@@ -132,10 +140,18 @@ Result<ExitStatus> MeasureFidelity(FidelityOptions options, OutputFormat format)
   EngineConfig config{.model_path = path,
                       .threads = options.threads,
                       .prefill_chunk = options.chunk,
-                      .cache = options.cache};
+                      .cache = options.cache,
+                      .attention = options.attention};
   config.cache.tables_folder = TablesFolder();
   // Codecs are fitted to the model when its cache has tiers.
   if (!options.cache_asked) config.cache.policy = CachePolicy::kQuant;
+  config.fit_codec = !codecs.empty();
+  std::vector<std::string> inputs = options.files;
+  inputs.push_back(path);
+  QEVICT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RoutingTrace> trace,
+      RoutingTrace::Open(options.trace, {options.model, options.cache, options.attention}, inputs));
+  config.routing_observer = trace.get();
   FidelityProgress progress;
   QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, progress.Load(config));
   FidelityReport report{
@@ -155,6 +171,7 @@ Result<ExitStatus> MeasureFidelity(FidelityOptions options, OutputFormat format)
         report.texts.emplace_back(),
         MeasureText({engine.get(), &options, codecs, &progress}, options.files[i], *tokens));
   }
+  if (trace) QEVICT_RETURN_IF_ERROR(trace->Finish());
   if (format == OutputFormat::kJson) {
     PrintJson(FidelityJson(report));
   } else {
@@ -203,6 +220,8 @@ void AddFlags(CLI::App& command, FidelityOptions& options) {
       ->type_name("N")
       ->capture_default_str();
   AddCacheFlags(command, options.cache);
+  AddAttentionFlag(command, options.attention);
+  AddTraceFlag(command, options.trace);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "tools/qevict/interrupt.h"
 #include "tools/qevict/print.h"
 #include "tools/qevict/progress_line.h"
+#include "tools/qevict/routing_trace.h"
 #include "tools/qevict/run_options.h"
 #include "tools/qevict/run_report.h"
 #include "tools/qevict/text_source.h"
@@ -115,9 +116,19 @@ Result<std::unique_ptr<Engine>> LoadEngine(const EngineConfig& config, const Run
   return Engine::Load(config, progress, Interrupted);
 }
 
-Result<ExitStatus> AnswerOnce(Engine& engine, Sequence& sequence, const Prompt& prompt,
-                              const RunOptions& options, OutputFormat format) {
-  const bool json = format == OutputFormat::kJson;
+struct Answering {
+  Engine* engine;
+  Sequence* sequence;
+  RoutingTrace* trace;  // null: none
+  const RunOptions* options;
+  OutputFormat format;
+};
+
+Result<ExitStatus> AnswerOnce(const Answering& args, const Prompt& prompt) {
+  Engine& engine = *args.engine;
+  Sequence& sequence = *args.sequence;
+  const RunOptions& options = *args.options;
+  const bool json = args.format == OutputFormat::kJson;
   AnswerOutput output;
   const AnswerRequest request{
       .prompt = prompt.tokens,
@@ -126,6 +137,9 @@ Result<ExitStatus> AnswerOnce(Engine& engine, Sequence& sequence, const Prompt& 
       .progress = options.quiet ? ProgressLine::Style::kSilent : StyleOnTerminalOnly()};
   QEVICT_ASSIGN_OR_RETURN(const Answer answer,
                           AnswerPrompt(engine, sequence, request, json ? nullptr : &output));
+  // Before the object of --json, which is the only one.
+  const Status trace = args.trace != nullptr ? args.trace->Finish() : Status();
+  if (json && !trace.ok()) return tl::unexpected(trace.error());
   const RunFacts facts{.model = options.model,
                        .context_tokens = sequence.capacity_tokens(),
                        .threads = engine.threads(),
@@ -137,6 +151,7 @@ Result<ExitStatus> AnswerOnce(Engine& engine, Sequence& sequence, const Prompt& 
     Print(stderr, "{}", RunSummary(answer, facts));
   }
   QEVICT_RETURN_IF_ERROR(output.status());
+  if (!trace.ok()) return tl::unexpected(trace.error());
   return Interrupted() ? ExitStatus::kInterrupted : ExitStatus::kOk;
 }
 
@@ -151,16 +166,23 @@ Result<ExitStatus> Run(RunOptions options, OutputFormat format) {
   QEVICT_ASSIGN_OR_RETURN(const std::string path, ResolveModel(options.model));
   CatchInterrupts();
   options.cache.tables_folder = TablesFolder();
-  if (options.cache.tiered() && options.cache.tables_folder.empty() && !options.quiet) {
+  if (options.cache.codes() && options.cache.tables_folder.empty() && !options.quiet) {
     Print(stderr,
           "neither QEVICT_CACHE nor HOME says where the codec's tables are kept, so that they are "
           "measured at every start\n");
   }
+  std::vector<std::string> inputs = options.files;
+  inputs.push_back(path);
+  QEVICT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RoutingTrace> trace,
+      RoutingTrace::Open(options.trace, {options.model, options.cache, options.attention}, inputs));
   QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                           LoadEngine({.model_path = path,
                                       .threads = options.threads,
                                       .prefill_chunk = options.chunk,
-                                      .cache = options.cache},
+                                      .cache = options.cache,
+                                      .attention = options.attention,
+                                      .routing_observer = trace.get()},
                                      options));
   QEVICT_ASSIGN_OR_RETURN(const Prompt prompt, EncodePrompt(*engine, options, text));
   QEVICT_ASSIGN_OR_RETURN(
@@ -173,9 +195,12 @@ Result<ExitStatus> Run(RunOptions options, OutputFormat format) {
     Print(stderr, "the model has no chat template; ChatML is used (--raw uses none)\n");
   }
   if (options.interactive) {
-    return Chat(*engine, std::move(sequence), *prompt.chat_template, options, text);
+    QEVICT_ASSIGN_OR_RETURN(const ExitStatus status, Chat(*engine, std::move(sequence),
+                                                          *prompt.chat_template, options, text));
+    if (trace) QEVICT_RETURN_IF_ERROR(trace->Finish());
+    return status;
   }
-  return AnswerOnce(*engine, *sequence, prompt, options, format);
+  return AnswerOnce({engine.get(), sequence.get(), trace.get(), &options, format}, prompt);
 }
 
 }  // namespace

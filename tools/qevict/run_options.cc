@@ -2,6 +2,7 @@
 
 #include "core/cpu_count.h"
 #include "tools/qevict/cache_options.h"
+#include "tools/qevict/routing_trace.h"
 #include "tools/qevict/text_source.h"
 
 namespace qevict::cli {
@@ -96,6 +97,8 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       ->capture_default_str()
       ->group(kEngine);
   AddCacheFlags(command, options.cache);
+  AddAttentionFlag(command, options.attention);
+  AddTraceFlag(command, options.trace);
   command.add_flag("--quiet", options.quiet, "Nothing on standard error but errors");
 }
 

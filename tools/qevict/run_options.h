@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/cache_config.h"
+#include "engine/engine.h"
 #include "engine/generator.h"
 #include "model/sampler.h"
 #include "qevict/status.h"
@@ -23,6 +24,8 @@ struct RunOptions {
   uint32_t threads = 0;  // 0: one per physical core
   uint32_t chunk = 512;
   CacheConfig cache;
+  AttentionKind attention = AttentionKind::kFused;
+  std::optional<std::string> trace;
   std::optional<std::string> grammar_file, json_schema;
   SamplingConfig sampling;  // LoadGrammar() fills in the grammar
   GenerateConfig generate;
