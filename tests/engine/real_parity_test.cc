@@ -168,7 +168,7 @@ TEST(PerplexityParityTest, WikitextOfSmolLmIsLibllamas) {
 
   const auto theirs = ReferenceScore(**reference, chunks);
   ASSERT_TRUE(theirs) << theirs.error().message;
-  const auto pair = ParityPair::Load({path, path}, kContext, ParityBound::kCosine);
+  auto pair = ParityPair::Load({path, path}, kContext, ParityBound::kCosine);
   ASSERT_TRUE(pair) << pair.error().message;
   const auto ours = EngineScore(pair->engine(), chunks);
   ASSERT_TRUE(ours) << ours.error().message;
