@@ -32,11 +32,12 @@ struct SequenceReview {
   TierCounts windows;            // over all heads
   uint64_t encoded = 0;          // windows that got a code
   uint64_t used_bytes = 0, limit_bytes = 0;
-  double seconds = 0.0;  // of routing, from the end of the event before
+  double seconds = 0.0;  // of routing alone, from the end of the event before
 };
 
 // Called from commits, which cannot fail: an observer that runs out of room keeps that to itself
-// until it is asked.
+// until it is asked. Events of several sequences do not interleave: an engine commits one after
+// another.
 class RoutingObserver {
  public:
   virtual ~RoutingObserver() = default;

@@ -157,7 +157,7 @@ Status SequenceKv::BeginBatch(uint32_t tokens) {
   QEVICT_CHECK_LE(tokens, config_.max_batch_tokens);
   QEVICT_CHECK_LE(tokens, config_.capacity_tokens - size_tokens_);
   if (config_.codec != nullptr) {
-    QEVICT_RETURN_IF_ERROR(config_.codec->Grow(size_tokens_ + tokens));
+    if (codes()) QEVICT_RETURN_IF_ERROR(config_.codec->Grow(size_tokens_ + tokens));
     QEVICT_RETURN_IF_ERROR(PrepareRouting(size_tokens_ + tokens));
     QEVICT_RETURN_IF_ERROR(FitFullTier(tokens));
     PrepareMasses(0, uint32_t(heads_.size()), size_tokens_ + tokens);
@@ -282,6 +282,7 @@ void SequenceKv::CommitHeads(LayerId layer, uint32_t new_size) noexcept {
   const bool votes = tracks_mass_ && batch_voters_ != 0;
   for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
     const KvHeadId head(h);
+    const auto start = std::chrono::steady_clock::now();
     const HeadWindows::Counts counts = heads_[HeadIndex(layer, head)].Commit(
         {.old_size = size_tokens_,
          .new_size = new_size,
@@ -296,6 +297,8 @@ void SequenceKv::CommitHeads(LayerId layer, uint32_t new_size) noexcept {
          .voters_before = voters_before_,
          .voters = voters_ + batch_voters_},
         scratch_);
+    stats_.routing_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     stats_.demotions += counts.demotions;
     stats_.promotions += counts.promotions;
     stats_.evictions += counts.evictions;
@@ -334,7 +337,6 @@ void SequenceKv::EndEvent(uint32_t batch_tokens) noexcept {
 }
 
 void SequenceKv::Commit() noexcept {
-  const auto start = std::chrono::steady_clock::now();
   const uint32_t new_size = size_tokens_ + batch_tokens_;
   const bool reviewed = ReviewsHistory(new_size);
   for (uint32_t l = 0; l < shape_.layers; ++l) {
@@ -345,8 +347,6 @@ void SequenceKv::Commit() noexcept {
   batch_voters_ = 0;
   if (staging_.arena.size_bytes() != 0) CopyFullTier(staging_, resident_);
   staging_ = {};
-  stats_.routing_seconds +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (reviewed) EndEvent(batch_tokens_);
   batch_tokens_ = 0;
 }
@@ -354,12 +354,15 @@ void SequenceKv::Commit() noexcept {
 Status SequenceKv::BeginPrompt(uint32_t tokens) {
   QEVICT_CHECK_EQ(size_tokens_, 0u);
   QEVICT_CHECK_LE(tokens, config_.capacity_tokens);
-  QEVICT_RETURN_IF_ERROR(config_.codec->Grow(tokens));
+  staging_ = {};  // of a batch that was never committed
+  if (codes()) QEVICT_RETURN_IF_ERROR(config_.codec->Grow(tokens));
   QEVICT_RETURN_IF_ERROR(PrepareRouting(tokens));
   QEVICT_ASSIGN_OR_RETURN(staging_,
                           AllocateRegion(RoundUpToBlock(tokens), RegionLayers::kOneRouted));
   staging_peak_bytes_ = std::max(staging_peak_bytes_, staging_bytes());
   prompt_tokens_ = tokens;
+  PrepareMasses(0, shape_.kv_heads,
+                tokens);  // so that BeginLayer, which needs as much, allocates nothing
   PrepareVoters(tokens);
   stats_before_prompt_ = stats_;
   return {};
@@ -375,11 +378,8 @@ void SequenceKv::BeginLayer(LayerId layer) {
 void SequenceKv::CommitLayer(LayerId layer) noexcept {
   passed_tokens_ = 0;
   if (!routed(layer)) return;
-  const auto start = std::chrono::steady_clock::now();
   CommitHeads(layer, prompt_tokens_);
   CopyLayer(staging_, resident_, layer, prompt_tokens_);
-  stats_.routing_seconds +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void SequenceKv::EndPrompt() noexcept {

@@ -77,6 +77,8 @@ class SequenceKv {
   const CachePlan& plan() const { return config_.plan; }
   Promotion promotion() const { return config_.promotion; }
   const WindowCodec* codec() const { return config_.codec; }
+  // Whether any window may become a code.
+  bool codes() const { return config_.plan.code_windows() != 0; }
   bool routed(LayerId layer) const {
     return config_.codec != nullptr && !shape_.is_swa(layer.value);
   }
@@ -89,7 +91,8 @@ class SequenceKv {
   // one that votes; those behind it do as well. `tokens`: none does.
   uint32_t VotersFrom(uint32_t tokens) const;
   // What the voters of the current batch gave, to be added to: by place (then the open window), and
-  // by attended code. Sums of integers, by any number of threads with atomic additions.
+  // by attended code. Sums of integers: added to atomically, or by the head's only thread. Working
+  // room like that of routing: a few words per window, outside of the budget.
   std::span<MassUnits> full_mass(LayerId layer, KvHeadId head) const;
   std::span<MassUnits> code_mass(LayerId layer, KvHeadId head) const;
   const ByteBudget& budget() const { return *budget_; }

@@ -71,7 +71,8 @@ std::string ScoringName(const ScoringConfig& scoring) {
 }
 
 ScoringConfig CacheConfig::scoring() const {
-  ScoringConfig scoring{.prior_tokens = policy == CachePolicy::kQevict ? kAllTokens : 32};
+  ScoringConfig scoring;
+  if (policy == CachePolicy::kQevict) scoring.prior_tokens = kAllTokens;
   scoring.when = scoring_choice.when.value_or(scoring.when);
   scoring.prior_tokens = scoring_choice.prior_tokens.value_or(scoring.prior_tokens);
   // Few queries point at few windows; the sum of all has no need to be widened.

@@ -17,10 +17,10 @@ namespace qevict {
 // full     every token in f16
 // quant    the whole history as codes; a budget that is too small for them is refused
 // evict    nothing but f16: the windows with the lowest scores leave
-// qevict   as published: cumulative scores, full windows and codes and evicted windows
-// auto     the whole history as codes while they fit, then the windows with the lowest scores
-// leave;
-//          in f16 where the budget allows everything in f16
+// qevict   full windows, codes and evicted windows by the attention of all queries so far, as
+//          published, but for decoded tokens that all vote (ScoreWhen::kEvent is the published way)
+// auto     the whole history as codes while they fit, then the lowest scores leave; in f16 where
+//          the budget allows everything in f16
 enum class CachePolicy { kFull, kQuant, kEvict, kQevict, kAuto };
 std::string_view CachePolicyName(CachePolicy policy);
 // Error kInvalidArgument, listing the names.
@@ -70,7 +70,7 @@ struct CacheConfig {
   std::string tables_folder = {};
 
   Status Validate() const;
-  // qevict scores as published, by all queries of a prompt; the others by its last ones.
+  // qevict scores by all queries of a prompt, the others by its last ones.
   ScoringConfig scoring() const;
   // Whether routing may have to choose which windows stay.
   bool chooses() const {

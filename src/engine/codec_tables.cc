@@ -81,18 +81,17 @@ Result<std::optional<std::vector<HeadTables>>> ReadTables(const std::string& pat
   const Error wrong = {ErrorCode::kBadFile,
                        path + " does not hold the codec's tables of this model; delete it"};
   // Asked before reading: a device has no end and a pipe may have no writer.
-  if (status.type() != std::filesystem::file_type::regular ||
-      std::filesystem::file_size(path, error) != payload + kHexDigits) {
-    return tl::unexpected(wrong);
-  }
+  if (status.type() != std::filesystem::file_type::regular) return tl::unexpected(wrong);
   std::string content(payload + kHexDigits, '\0');
   std::ifstream file(path, std::ios::binary);
-  if (!file.read(content.data(), std::streamsize(content.size()))) {
-    return Fail(ErrorCode::kIo, path + " cannot be read");
-  }
-  const Header expected = MakeHeader(fingerprint, shape);
+  if (!file) return Fail(ErrorCode::kIo, path + " cannot be read");
+  file.read(content.data(), std::streamsize(content.size()));
   const auto same = [&](size_t chars) { return content.compare(0, chars, kMagic, chars) == 0; };
   if (same(kMagicNameChars) && !same(sizeof(Header::magic))) return std::nullopt;
+  if (size_t(file.gcount()) != content.size() || file.peek() != std::ifstream::traits_type::eof()) {
+    return tl::unexpected(wrong);
+  }
+  const Header expected = MakeHeader(fingerprint, shape);
   const auto bytes = std::span(reinterpret_cast<const uint8_t*>(content.data()), content.size());
   if (std::memcmp(content.data(), &expected, sizeof(expected)) != 0 ||
       Digest(bytes.first(payload)) != content.substr(payload)) {

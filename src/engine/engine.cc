@@ -288,7 +288,7 @@ class GgufEngine final : public Engine {
                      .tokens = std::span(text).subspan(begin, count),
                      .logits = LogitRows::kNone};
       status = Run({&item, 1}, cancel);
-      if (progress) progress(uint32_t(begin + count), uint32_t(text.size()));
+      if (status && progress) progress(uint32_t(begin + count), uint32_t(text.size()));
     }
     attention_->Watch(nullptr);
     if (!status) return tl::unexpected(status.error());

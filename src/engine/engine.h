@@ -20,8 +20,7 @@
 namespace qevict {
 
 // fused      kernels that read f16 and codes as they are stored
-// reference  every KV head laid out in f32 and attended by the definition, to judge the fused one
-// by;
+// reference  every KV head laid out in f32 and attended by the definition, to judge the fused one;
 //            slow
 enum class AttentionKind { kFused, kReference };
 

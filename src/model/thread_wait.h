@@ -1,8 +1,7 @@
 // How ggml's threads wait for each other. They meet at a barrier after every operation, hundreds of
 // times a token, and GCC's OpenMP spins there for milliseconds by default: right on idle cores, but
 // where another program has one of them, two threads share a core and each barrier lasts until the
-// scheduler takes the spinning one off (SmolLM2 beside one busy program on two cores: 4 tokens/s
-// instead of 48). Spins for a few microseconds cost an idle machine nothing that can be measured.
+// scheduler takes the spinning one off (docs/decisions/0005-how-threads-wait.md).
 #pragma once
 
 namespace qevict {

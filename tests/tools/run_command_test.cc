@@ -254,7 +254,8 @@ TEST_F(RunCommandTest, AModelWhoseTemplateMakesNothingOfAMessageIsRefused) {
 TEST_F(RunCommandTest, CtrlCEndsAnAnswerWithWhatWasWritten) {
   const std::string whole = Answer({"-p", "x", "-n", "1000"});
   const ProgramRun run = Shell(
-      "$RUN -p x -n 16000 > $DIR/out 2> $DIR/err & while [ ! -s $DIR/out ]; do sleep 0.01; done;"
+      "$RUN -p x -n 16000 > $DIR/out 2> $DIR/err & while [ ! -s $DIR/out ] && kill -0 $!; do sleep "
+      "0.01; done;"
       "kill -INT $!; wait $!; echo $? >&2; cat $DIR/err >&2; cat $DIR/out");
   EXPECT_THAT(run.err, StartsWith("130\n"));
   EXPECT_THAT(run.err, HasSubstr("interrupted"));
@@ -269,7 +270,8 @@ TEST_F(RunCommandTest, CtrlCEndsAnAnswerWithWhatWasWritten) {
 TEST_F(RunCommandTest, ThreadsSpinBrieflyUnlessTheUserHasChosen) {
   const auto spins = [&](const std::string& environment) {
     return Shell("unset OMP_WAIT_POLICY GOMP_SPINCOUNT; " + environment +
-                 " $RUN -p x -n 16000 > $DIR/out 2> /dev/null & while [ ! -s $DIR/out ]; do sleep "
+                 " $RUN -p x -n 16000 > $DIR/out 2> /dev/null & while [ ! -s $DIR/out ] && kill -0 "
+                 "$!; do sleep "
                  "0.01; done; tr '\\0' '\\n' < /proc/$!/environ | grep ^GOMP_SPINCOUNT; kill $!;"
                  "wait $!")
         .out;
@@ -283,7 +285,8 @@ TEST_F(RunCommandTest, AModelThatIsCutShortWhileItRunsEndsInOneSentence) {
   const ProgramRun run = Shell(
       "cp " + model_.path() +
       " $DIR/model.gguf; $QEVICT run -m $DIR/model.gguf --ignore-eos -p x -n 16000 > $DIR/out &"
-      "while [ ! -s $DIR/out ]; do sleep 0.01; done; truncate -s 4096 $DIR/model.gguf; wait $!");
+      "while [ ! -s $DIR/out ] && kill -0 $!; do sleep 0.01; done; truncate -s 4096 "
+      "$DIR/model.gguf; wait $!");
   EXPECT_EQ(run.exit_code, 3);
   EXPECT_THAT(run.err, HasSubstr("\nerror: a file that is in use was cut short"));
 }

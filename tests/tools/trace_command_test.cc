@@ -194,7 +194,7 @@ TEST_F(TraceCommandTest, AChatIsTracedSequenceBySequence) {
 TEST_F(TraceCommandTest, AnInterruptedRunHasItsTotals) {
   const ProgramRun run = Shell(
       "$RUN -f $DIR/text -n 2800 --ctx 4096 --trace $TRACE > $DIR/out 2> $DIR/err & "
-      "while [ ! -s $DIR/out ]; do sleep 0.01; done; kill -INT $!; wait $!");
+      "while [ ! -s $DIR/out ] && kill -0 $!; do sleep 0.01; done; kill -INT $!; wait $!");
   EXPECT_EQ(run.exit_code, 130);
   EXPECT_GE(Trace(trace_).end().at("events"), 1);
 }

@@ -173,6 +173,10 @@ Result<ExitStatus> Run(RunOptions options, OutputFormat format) {
   }
   std::vector<std::string> inputs = options.files;
   inputs.push_back(path);
+  if (options.grammar_file) inputs.push_back(*options.grammar_file);
+  if (options.json_schema && options.json_schema->starts_with('@')) {
+    inputs.push_back(options.json_schema->substr(1));
+  }
   QEVICT_ASSIGN_OR_RETURN(
       const std::unique_ptr<RoutingTrace> trace,
       RoutingTrace::Open(options.trace, {options.model, options.cache, options.attention}, inputs));

@@ -121,7 +121,7 @@ void RoutingTrace::Noting(const Note& note) noexcept {
   if (out_of_memory_ || error_number_ != 0) return;
   try {
     note();
-  } catch (const std::bad_alloc&) {
+  } catch (...) {  // a string or JSON without room
     out_of_memory_ = true;
   }
 }
