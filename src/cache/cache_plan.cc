@@ -74,6 +74,26 @@ class Planner {
   uint32_t history_windows_;
 };
 
+// What a user whose budget is too small can do.
+std::string Advice(const KvShape& shape, const PlanRequest& request, uint64_t smallest) {
+  if (request.split == TierSplit::kCodeAll) return ", because --policy quant evicts nothing";
+  const uint64_t everything = FullCacheBytes(shape, request.capacity_tokens);
+  if (smallest >= everything) {
+    return ", no less than every token in f16 (" + std::to_string(everything) +
+           "): so short a context needs no --kv-budget; drop it";
+  }
+  uint64_t rings = 0;
+  for (uint32_t l = 0; l < shape.layers; ++l) {
+    if (shape.is_swa(l))
+      rings += LayerBytes(shape, LayerId(l), request.capacity_tokens, request.max_batch_tokens);
+  }
+  if (2 * rings > smallest) {
+    return ", of which sliding-window layers, which are never coded, take " +
+           std::to_string(rings) + "; lower --chunk or raise the budget";
+  }
+  return "; or lower --local or --sinks";
+}
+
 }  // namespace
 
 uint32_t RoutedLayers(const KvShape& shape) {
@@ -131,15 +151,12 @@ Result<CachePlan> PlanCache(const KvShape& shape, const PlanRequest& request) {
   const uint32_t least = request.split == TierSplit::kCodeAll ? history : std::min(history, 1u);
   const int64_t most = planner.Largest(history, one_tier);
   if (most < int64_t{least}) {
-    return Fail(
-        ErrorCode::kBudgetExceeded,
-        "--kv-budget allows " + std::to_string(request.limit_bytes) +
-            " bytes; the smallest that works for " + std::to_string(request.capacity_tokens) +
-            " tokens is " +
-            std::to_string(std::min(one_tier(least).total_bytes(), everything.total_bytes())) +
-            " bytes" +
-            (request.split == TierSplit::kCodeAll ? ", because --policy quant evicts nothing"
-                                                  : "; or lower --local or --sinks"));
+    const uint64_t smallest = std::min(one_tier(least).total_bytes(), everything.total_bytes());
+    return Fail(ErrorCode::kBudgetExceeded,
+                "--kv-budget allows " + std::to_string(request.limit_bytes) +
+                    " bytes; the smallest that works for " +
+                    std::to_string(request.capacity_tokens) + " tokens is " +
+                    std::to_string(smallest) + " bytes" + Advice(shape, request, smallest));
   }
   if (request.split != TierSplit::kFullAndCodes) return one_tier(uint32_t(most));
 

@@ -45,7 +45,7 @@ Result<KvBudget> ParseKvBudget(std::string_view text) {
   }
   return Fail(ErrorCode::kInvalidArgument,
               "--kv-budget '" + std::string(text) +
-                  "' is neither a share such as 20% nor bytes such as 512MiB");
+                  "' is neither a share up to 100%, such as 20%, nor bytes such as 512MiB");
 }
 
 Result<uint32_t> ParsePriorTokens(std::string_view text) {
@@ -54,7 +54,8 @@ Result<uint32_t> ParsePriorTokens(std::string_view text) {
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
   if (error != std::errc() || rest != text.data() + text.size() || tokens == 0) {
     return Fail(ErrorCode::kInvalidArgument,
-                "--score-prior '" + std::string(text) + "' is neither all nor a number of tokens");
+                "--score-prior '" + std::string(text) +
+                    "' is neither all nor a number of tokens from 1 on");
   }
   return tokens;
 }
@@ -95,6 +96,10 @@ Status CacheConfig::Validate() const {
     return refuse("--vbits " + std::to_string(value_bits) + " is not 1, 2 or 4");
   }
   if (!(full_share >= 0.0f && full_share <= 1.0f)) return refuse("--full-share is not in 0 .. 1");
+  if (!budget && (policy == CachePolicy::kQevict || policy == CachePolicy::kEvict)) {
+    return refuse("--policy " + std::string(CachePolicyName(policy)) +
+                  " does nothing without --kv-budget; give one");
+  }
   const char* const flag = scoring_choice.when             ? "--scoring"
                            : scoring_choice.prior_tokens   ? "--score-prior"
                            : scoring_choice.group          ? "--score-group"

@@ -161,7 +161,7 @@ TEST(PerplexityParityTest, WikitextOfSmolLmIsLibllamas) {
   std::vector<std::span<const Token>> chunks;
   for (size_t c = 0; c < kChunks; ++c)
     chunks.push_back(std::span(tokens).subspan(c * kContext, kContext));
-  constexpr double kScored = double(kChunks * (kContext / 2 - 1));
+  constexpr double kScored = double(kChunks) * double(kContext / 2 - 1);
   const auto perplexity = [](double score) { return std::exp(score / kScored); };
 
   const auto theirs = ReferenceScore(**reference, chunks);

@@ -185,6 +185,15 @@ TEST_F(RunCommandTest, BadInputIsRefusedInOneSentence) {
   ExpectRefused({"-p", "a", "--stop", ""}, 2, "--stop");
   ExpectRefused({"-p", "a", "--raw", "--system", "b"}, 2, "--system");
   ExpectRefused({"-p", "a", "--raw", "-i"}, 2, "-i");
+  ExpectRefused({"-p", "a", "--policy", "qevict"}, 2, "--policy qevict does nothing without");
+  ExpectRefused({"-p", "a", "-n", "8", "--kv-budget", "50%"}, 5, "needs no --kv-budget; drop it");
+}
+
+TEST_F(RunCommandTest, AChatEndsWithWhatTheCacheHolds) {
+  const ProgramRun chat = Shell("printf 'a\\n/exit\\n' | $RUN -i -n 4");
+  EXPECT_EQ(chat.exit_code, 0) << chat.err;
+  EXPECT_THAT(chat.err, HasSubstr("\ncache "));
+  EXPECT_THAT(Shell("printf 'a\\n' | $RUN -i -n 4 --quiet").err, Not(HasSubstr("cache")));
 }
 
 TEST_F(RunCommandTest, NumbersOutOfRangeAreRefusedWithTheirFlag) {
@@ -269,7 +278,7 @@ TEST_F(RunCommandTest, CtrlCEndsAnAnswerWithWhatWasWritten) {
 
 TEST_F(RunCommandTest, ThreadsSpinBrieflyUnlessTheUserHasChosen) {
   const auto spins = [&](const std::string& environment) {
-    return Shell("unset OMP_WAIT_POLICY GOMP_SPINCOUNT; " + environment +
+    return Shell("rm -f $DIR/out; unset OMP_WAIT_POLICY GOMP_SPINCOUNT; " + environment +
                  " $RUN -p x -n 16000 > $DIR/out 2> /dev/null & while [ ! -s $DIR/out ] && kill -0 "
                  "$!; do sleep "
                  "0.01; done; tr '\\0' '\\n' < /proc/$!/environ | grep ^GOMP_SPINCOUNT; kill $!;"

@@ -227,6 +227,15 @@ TEST_F(TraceCommandTest, WhatARunReadsIsNotOverwritten) {
   EXPECT_GT(std::filesystem::file_size(model_.path()), 100'000u);
 }
 
+TEST_F(TraceCommandTest, ARefusedRunLeavesAnEarlierTraceAlone) {
+  std::ofstream(trace_) << "earlier";
+  ExpectRefused("$RUN -f $DIR/text -n 4 --ctx 1300 --trace $TRACE", 5, "--kv-budget");
+  EXPECT_EQ(std::filesystem::file_size(trace_), 7u);
+  ASSERT_EQ(Shell("$RUN -f $DIR/text -n 4 --ctx 2000 --trace $TRACE").exit_code, 0);
+  EXPECT_NO_THROW(Trace{trace_});
+  ExpectRefused("$RUN -p x --trace -", 2, "--trace cannot be standard output");
+}
+
 TEST_F(TraceCommandTest, AFullDiskIsAnErrorBehindTheAnswer) {
   const std::string base = "$RUN -f $DIR/text -n 20 --ctx 2000";
   const ProgramRun expected = Shell(base);

@@ -39,13 +39,17 @@ class ChatSession {
         if (on_terminal_) Print(stderr, "\n");
         break;
       }
-      if (*line == "/exit") return ExitStatus::kOk;
+      if (*line == "/exit") return Ended(ExitStatus::kOk);
       QEVICT_RETURN_IF_ERROR(Obey(*line));
     }
-    return Interrupted() ? ExitStatus::kInterrupted : ExitStatus::kOk;
+    return Ended(Interrupted() ? ExitStatus::kInterrupted : ExitStatus::kOk);
   }
 
  private:
+  ExitStatus Ended(ExitStatus status) const {
+    if (!options_.quiet) Print(stderr, "{}", CacheSummary(sequence_->kv_usage()));
+    return status;
+  }
   Status Obey(const std::string& line) {
     if (line == "/clear") {
       turns_.Clear();

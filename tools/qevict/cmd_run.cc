@@ -144,6 +144,7 @@ Result<ExitStatus> AnswerOnce(const Answering& args, const Prompt& prompt) {
                        .context_tokens = sequence.capacity_tokens(),
                        .threads = engine.threads(),
                        .isa = engine.isa_name(),
+                       .policy = CachePolicyName(options.cache.policy),
                        .kv = sequence.kv_usage()};
   if (json) output.Write(RunJson(answer, facts));
   if (!options.quiet) {

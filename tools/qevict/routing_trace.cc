@@ -88,6 +88,8 @@ Result<std::unique_ptr<RoutingTrace>> RoutingTrace::Open(const std::optional<std
   };
   if (!path) return nullptr;
   if (path->empty()) return refuse("--trace is empty; name a file to write to");
+  if (*path == "-")
+    return refuse("--trace cannot be standard output, which is the answer's; name a file");
   if (facts.cache.policy == CachePolicy::kFull) {
     return refuse("--trace has nothing to write: --policy full routes nothing; drop one of them");
   }
@@ -100,7 +102,7 @@ Result<std::unique_ptr<RoutingTrace>> RoutingTrace::Open(const std::optional<std
           fmt::format("--trace would overwrite '{}', which is read; name another file", input));
     }
   }
-  const int fd = open(path->c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = open(path->c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) {
     return Fail(ErrorCode::kIo, fmt::format("--trace '{}' cannot be written: {}; name another file",
                                             *path, std::strerror(errno)));
@@ -139,7 +141,12 @@ void RoutingTrace::WriteLine(std::string line) {
 }
 
 uint32_t RoutingTrace::OnSequence(const SequenceKv& kv) noexcept {
-  if (++sequences_ == 1) Noting([&] { WriteLine(Text(RunLine(facts_, kv))); });
+  if (++sequences_ == 1) {
+    // Not before: a run that is refused leaves an earlier trace alone. What is no plain file (a
+    // pipe, a device) cannot be cut and need not be.
+    [[maybe_unused]] const int cut = ftruncate(fd_, 0);
+    Noting([&] { WriteLine(Text(RunLine(facts_, kv))); });
+  }
   return sequences_;
 }
 

@@ -73,10 +73,13 @@ std::string RunSummary(const Answer& answer, const RunFacts& facts) {
     text += fmt::format("answer  {:>15}  {}{}{}\n", tokens(answer.outcome.tokens.size()), speed,
                         speed.empty() ? "" : "; ", Ending(answer.outcome.reason));
   }
-  const KvUsage& kv = facts.kv;
-  text += fmt::format("cache   {:>15}  now; peak {}, limit {}; every token in f16: {}\n",
-                      FormatBytes(kv.used_bytes), FormatBytes(kv.peak_bytes),
-                      FormatBytes(kv.limit_bytes), FormatBytes(kv.full_f16_bytes));
+  return text + CacheSummary(facts.kv);
+}
+
+std::string CacheSummary(const KvUsage& kv) {
+  std::string text = fmt::format("cache   {:>15}  now; peak {}, limit {}; every token in f16: {}\n",
+                                 FormatBytes(kv.used_bytes), FormatBytes(kv.peak_bytes),
+                                 FormatBytes(kv.limit_bytes), FormatBytes(kv.full_f16_bytes));
   if (kv.quantized_bytes != 0 || kv.ledger_bytes != 0) text += TierSummary(kv);
   return text;
 }
@@ -95,6 +98,7 @@ std::string RunJson(const Answer& answer, const RunFacts& facts) {
                        {"peak_bytes", kv.peak_bytes},
                        {"full_f16_bytes", kv.full_f16_bytes},
                        {"tiers", TiersJson(kv)}}},
+                     {"policy", facts.policy},
                      {"context_tokens", facts.context_tokens},
                      {"model", facts.model},
                      {"threads", facts.threads},

@@ -12,11 +12,13 @@ struct RunFacts {
   std::string_view model;  // as -m named it
   uint32_t context_tokens = 0, threads = 0;
   std::string_view isa;
+  std::string_view policy;
   KvUsage kv;
 };
 
 std::string RunSummary(const Answer& answer, const RunFacts& facts);  // lines with line breaks
 std::string RunJson(const Answer& answer, const RunFacts& facts);     // one line with its break
+std::string CacheSummary(const KvUsage& kv);                          // the lines of the cache
 // One line for a conversation's turn.
 std::string TurnSummary(const Answer& answer, uint32_t context_tokens);
 
