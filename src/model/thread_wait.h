@@ -7,7 +7,7 @@
 namespace qevict {
 
 inline constexpr char kSpinVariable[] = "GOMP_SPINCOUNT";
-inline constexpr char kBoundedSpins[] = "300";
+inline constexpr char kBoundedSpins[] = "700";
 inline constexpr char kDefaultSpins[] = "300000";  // OpenMP's own
 
 // OpenMP reads its variables before main, so the program is started again with kSpinVariable set;

@@ -285,7 +285,7 @@ TEST_F(RunCommandTest, ThreadsSpinBrieflyUnlessTheUserHasChosen) {
                  "wait $!")
         .out;
   };
-  EXPECT_EQ(spins(""), "GOMP_SPINCOUNT=300\n");
+  EXPECT_EQ(spins(""), "GOMP_SPINCOUNT=700\n");
   EXPECT_EQ(spins("GOMP_SPINCOUNT=7"), "GOMP_SPINCOUNT=7\n");
   EXPECT_EQ(spins("OMP_WAIT_POLICY=passive"), "");
 }
