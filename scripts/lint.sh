@@ -33,5 +33,5 @@ for entry in json.load(open(build + "/compile_commands.json")):
 PYTHON
 )
 echo "checking ${#sources[@]} sources"
-printf '%s\0' "${sources[@]}" | xargs -0 -r -n 1 -P "$(nproc)" $tidy --quiet -p "$build" 2>&1 |
+printf '%s\0' "${sources[@]}" | xargs -0 -r -n 1 -P "$(nproc)" $tidy --quiet --extra-arg=-Wno-unknown-warning-option -p "$build" 2>&1 |
   { ! grep -v -E '^[0-9]+ warnings? generated|^$|^Suppressed|^Use -header-filter'; }

@@ -161,8 +161,8 @@ TEST(PerplexityParityTest, WikitextOfSmolLmIsLibllamas) {
   std::vector<std::span<const Token>> chunks;
   for (size_t c = 0; c < kChunks; ++c)
     chunks.push_back(std::span(tokens).subspan(c * kContext, kContext));
-  constexpr double kScored = double(kChunks) * double(kContext / 2 - 1);
-  const auto perplexity = [](double score) { return std::exp(score / kScored); };
+  constexpr size_t kScored = kChunks * (kContext / 2 - 1);
+  const auto perplexity = [](double score) { return std::exp(score / double(kScored)); };
 
   const auto theirs = ReferenceScore(**reference, chunks);
   ASSERT_TRUE(theirs) << theirs.error().message;
