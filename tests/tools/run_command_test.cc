@@ -320,6 +320,9 @@ TEST_F(RunCommandTest, CtrlCEndsReadingThePrompt) {
 }
 
 TEST_F(RunCommandTest, AProgressBarIsDrawnOnATerminalOnly) {
+  if (Shell("script -qec true /dev/null").exit_code != 0) {
+    GTEST_SKIP() << "this system has no pseudo-terminals (is /dev/pts mounted?)";
+  }
   WriteFile("long", std::string(2'000, 'z'));
   const ProgramRun terminal =
       Shell("script -qec \"$RUN --raw -f $DIR/long -n 1 --chunk 4\" /dev/null");
