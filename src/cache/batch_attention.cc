@@ -9,9 +9,6 @@
 namespace qevict {
 namespace {
 
-// Tokens per Store item: whole K blocks, enough of them to be worth a function call.
-constexpr uint32_t kStoreTokens = 64;
-
 constexpr size_t RoundUp16(size_t n) { return (n + 15) / 16 * 16; }
 
 uint32_t QueryBlockTokens(uint32_t group) { return std::max<uint32_t>(1, kPrefillMaxRows / group); }
@@ -45,10 +42,9 @@ struct BatchAttention::Scratch {
 };
 
 BatchAttention::BatchAttention(const KvShape& shape, Isa isa, uint32_t threads)
-    : shape_(shape),
+    : CacheAttention(shape, isa),
       attend_decode_(SelectVariant(AttendDecodeVariants(), isa)),
       attend_prefill_(SelectVariant(AttendPrefillVariants(), isa)),
-      store_kv_(SelectVariant(StoreKvVariants(), isa)),
       code_attention_(shape, isa),
       votes_(shape, isa),
       layers_(shape.layers),
@@ -158,33 +154,6 @@ Status BatchAttention::Bind(std::span<const BatchSlice> slices) {
     QEVICT_ASSIGN_OR_RETURN(partials_, AlignedBuffer::Allocate(bytes + bytes / 2));
   }
   return {};
-}
-
-void BatchAttention::Store(LayerId layer, RowsView k, RowsView v, size_t thread, size_t threads) {
-  if (observer_ != nullptr) observer_->OnStore(layer, k, v, thread, threads);
-  size_t item = 0;
-  for (const BatchSlice& slice : slices_) {
-    for (uint32_t begin = 0; begin < slice.tokens; begin += kStoreTokens) {
-      const uint32_t end = std::min(begin + kStoreTokens, slice.tokens);
-      for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
-        if (item++ % threads != thread) continue;
-        const uint32_t cell = slice.kv->cells(layer, KvHeadId(h)) + begin;
-        for (const SlotRange& range : slice.kv->Slots(layer, cell, cell + end - begin)) {
-          if (range.begin == range.end) continue;
-          const size_t row = slice.first_row + begin + (range.first - cell);
-          store_kv_({.tokens = range.end - range.begin,
-                     .head_dim = shape_.head_dim,
-                     .k = k.base + row * k.stride + size_t{h} * shape_.head_dim,
-                     .v = v.base + row * v.stride + size_t{h} * shape_.head_dim,
-                     .k_stride = k.stride,
-                     .v_stride = v.stride,
-                     .k_out = slice.kv->Keys(layer, KvHeadId(h)),
-                     .v_out = slice.kv->Values(layer, KvHeadId(h)),
-                     .slot = range.begin});
-        }
-      }
-    }
-  }
 }
 
 void BatchAttention::Attend(LayerId id, RowsView q, float* out, size_t thread, size_t threads) {

@@ -17,7 +17,6 @@
 #include "core/isa.h"
 #include "kernels/attend_decode/attend_decode.h"
 #include "kernels/attend_prefill/attend_prefill.h"
-#include "kernels/store_kv/store_kv.h"
 
 namespace qevict {
 
@@ -27,7 +26,6 @@ class BatchAttention final : public CacheAttention {
   ~BatchAttention() override;
 
   Status Bind(std::span<const BatchSlice> slices) override;
-  void Store(LayerId layer, RowsView k, RowsView v, size_t thread, size_t threads) override;
   void Attend(LayerId layer, RowsView q, float* out, size_t thread, size_t threads) override;
 
  private:
@@ -87,13 +85,10 @@ class BatchAttention final : public CacheAttention {
   void Vote(const HeadKeys& keys, const Item& item, uint32_t voter, Scratch& scratch) const;
   void AttendPrompt(LayerId layer, const Item& item, RowsView q, float* out, Scratch& scratch);
 
-  KvShape shape_;
   AttendDecodeFn attend_decode_;
   AttendPrefillFn attend_prefill_;
-  StoreKvFn store_kv_;
   CodeAttention code_attention_;
   WindowVotes votes_;
-  std::vector<BatchSlice> slices_;
   std::vector<Layer> layers_;
   // Partial states: per item m and d [group] each, then o [group, head_dim].
   AlignedBuffer partials_;

@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "cache/attention.h"
 #include "cache/sequence_kv.h"
+#include "core/isa.h"
+#include "kernels/store_kv/store_kv.h"
 #include "qevict/status.h"
 
 namespace qevict {
@@ -38,8 +41,18 @@ class CacheAttention : public Attention {
   // Null: nobody. Not while a graph runs.
   void Watch(AttentionObserver* observer) { observer_ = observer; }
 
+  void Store(LayerId layer, RowsView k, RowsView v, size_t thread, size_t threads) final;
+
  protected:
+  // `isa`: of the kernel that stores.
+  CacheAttention(const KvShape& shape, Isa isa);
+
+  KvShape shape_;
+  std::vector<BatchSlice> slices_;  // of the batch that it is bound to
   AttentionObserver* observer_ = nullptr;
+
+ private:
+  StoreKvFn store_kv_;
 };
 
 }  // namespace qevict

@@ -17,8 +17,7 @@ void AddHead(GroupMass kind, const std::vector<double>& head, std::vector<double
 }  // namespace
 
 ReferenceAttention::ReferenceAttention(const KvShape& shape, uint32_t threads)
-    : shape_(shape),
-      store_kv_(SelectVariant(StoreKvVariants(), Isa::kScalar)),
+    : CacheAttention(shape, Isa::kScalar),
       next_item_(std::make_unique<std::atomic<uint32_t>[]>(shape.layers)),
       scratch_(threads) {}
 
@@ -51,32 +50,6 @@ Status ReferenceAttention::Bind(std::span<const BatchSlice> slices) {
   }
   for (uint32_t l = 0; l < shape_.layers; ++l) next_item_[l].store(0, std::memory_order_relaxed);
   return {};
-}
-
-void ReferenceAttention::Store(LayerId layer, RowsView k, RowsView v, size_t thread,
-                               size_t threads) {
-  if (observer_ != nullptr) observer_->OnStore(layer, k, v, thread, threads);
-  size_t item = 0;
-  for (const BatchSlice& slice : slices_) {
-    for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
-      if (item++ % threads != thread) continue;
-      const KvHeadId kv_head(h);
-      const uint32_t cell = slice.kv->cells(layer, kv_head);
-      for (const SlotRange& range : slice.kv->Slots(layer, cell, cell + slice.tokens)) {
-        if (range.begin == range.end) continue;
-        const size_t row = slice.first_row + (range.first - cell);
-        store_kv_({.tokens = range.end - range.begin,
-                   .head_dim = shape_.head_dim,
-                   .k = k.base + row * k.stride + size_t{h} * shape_.head_dim,
-                   .v = v.base + row * v.stride + size_t{h} * shape_.head_dim,
-                   .k_stride = k.stride,
-                   .v_stride = v.stride,
-                   .k_out = slice.kv->Keys(layer, kv_head),
-                   .v_out = slice.kv->Values(layer, kv_head),
-                   .slot = range.begin});
-      }
-    }
-  }
 }
 
 void ReferenceAttention::Attend(LayerId layer, RowsView q, float* out, size_t thread,

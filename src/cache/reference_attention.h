@@ -12,7 +12,6 @@
 
 #include "cache/cache_attention.h"
 #include "cache/reference_head.h"
-#include "kernels/store_kv/store_kv.h"
 
 namespace qevict {
 
@@ -21,7 +20,6 @@ class ReferenceAttention final : public CacheAttention {
   ReferenceAttention(const KvShape& shape, uint32_t threads);
 
   Status Bind(std::span<const BatchSlice> slices) override;
-  void Store(LayerId layer, RowsView k, RowsView v, size_t thread, size_t threads) override;
   void Attend(LayerId layer, RowsView q, float* out, size_t thread, size_t threads) override;
 
  private:
@@ -37,9 +35,6 @@ class ReferenceAttention final : public CacheAttention {
   void AddMasses(LayerId layer, const BatchSlice& slice, KvHeadId kv_head,
                  const ReferenceHead::Masses& group) const;
 
-  KvShape shape_;
-  StoreKvFn store_kv_;
-  std::vector<BatchSlice> slices_;
   std::unique_ptr<std::atomic<uint32_t>[]> next_item_;  // [layers]; slice by slice, head by head
   std::vector<Scratch> scratch_;                        // by thread
   size_t room_tokens_ = 0;                              // in every scratch

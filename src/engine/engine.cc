@@ -253,11 +253,11 @@ class GgufEngine final : public Engine {
   // Tables of the codec from their file, or else measured and written to it.
   Result<std::vector<HeadTables>> FittedTables(const WindowCodec::Config& codec,
                                                const ProgressFn& progress, const CancelFn& cancel) {
+    if (cache_.tables_folder.empty()) return MeasureTables(codec, progress, cancel);
     const Hyperparameters& h = hyperparameters_;
     const TablesShape shape{h.layers, h.kv_heads, h.head_dim};
     const std::string fingerprint = ModelFingerprint(*file_);
     const std::string path = TablesPath(cache_.tables_folder, fingerprint);
-    if (cache_.tables_folder.empty()) return MeasureTables(codec, progress, cancel);
     QEVICT_ASSIGN_OR_RETURN(auto stored, ReadTables(path, fingerprint, shape));
     if (stored) return std::move(*stored);
     QEVICT_RETURN_IF_ERROR(MakeTablesFolder(cache_.tables_folder));
