@@ -7,7 +7,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Enumerations travel as numbers, and what was not chosen as null.
+// Enumerations travel as numbers, what was not chosen as null.
 template <typename T>
 Json Number(const std::optional<T>& value) {
   return value ? Json(uint32_t(*value)) : Json();
@@ -43,8 +43,8 @@ Json CacheJson(const CacheConfig& cache) {
           {"omega", cache.geometry.omega},
           {"sinks", cache.geometry.sinks},
           {"local", cache.geometry.local},
-          {"key_bits", cache.key_bits},
-          {"value_bits", cache.value_bits},
+          {"key_bits", Number(cache.key_bits)},
+          {"value_bits", Number(cache.value_bits)},
           {"full_share", cache.full_share},
           {"stream", cache.prefill == PrefillMode::kStream},
           {"pin", cache.promotion == Promotion::kPin},
@@ -59,8 +59,8 @@ Result<CacheConfig> ReadCacheJson(const Json& json) {
   if (budget.share > 0.0 || budget.bytes > 0) cache.budget = budget;
   cache.geometry = {
       .omega = json.at("omega"), .sinks = json.at("sinks"), .local = json.at("local")};
-  cache.key_bits = json.at("key_bits");
-  cache.value_bits = json.at("value_bits");
+  cache.key_bits = ReadNumber<uint32_t>(json.at("key_bits"));
+  cache.value_bits = ReadNumber<uint32_t>(json.at("value_bits"));
   cache.full_share = json.at("full_share");
   cache.prefill = json.at("stream") ? PrefillMode::kStream : PrefillMode::kExact;
   cache.promotion = json.at("pin") ? Promotion::kPin : Promotion::kExpand;

@@ -43,7 +43,8 @@ class OwnEngine final : public BenchEngine {
   std::string Choices() const {
     std::string choices;
     if (cache_.policy != CachePolicy::kEvict) {
-      choices += fmt::format("K{}/V{}, ", cache_.key_bits, cache_.value_bits);
+      const double bits = sequence_->kv_usage().code_bits;
+      if (bits != 0.0) choices += fmt::format("codes of {:.2f} bits, ", bits);
     }
     if (cache_.chooses()) {
       choices += fmt::format("scores by {}, ", ScoringName(cache_.scoring()));

@@ -197,8 +197,7 @@ void BatchAttention::AttendPart(const HeadKeys& keys, const Part& part, Attentio
                                 float* masses, Scratch& scratch) const {
   const size_t group = shape_.group, head_dim = shape_.head_dim, length = part.end - part.begin;
   if (part.work == Work::kCodes) {
-    code_attention_.Attend(*keys.kv->codec(), keys.layer, keys.head,
-                           {.rows = group,
+    code_attention_.Attend({.rows = group,
                             .q = scratch.q.data(),
                             .windows = &keys.kv->windows(keys.layer, keys.head),
                             .first = part.begin,
@@ -330,8 +329,7 @@ void BatchAttention::AttendPrompt(LayerId layer, const Item& item, RowsView q, f
     const HeadWindows& windows = slice.kv->windows(layer, kv_head);
     const uint32_t codes = uint32_t(windows.attended().size());
     if (votes) scratch.masses.resize(tokens * group * codes);
-    code_attention_.Attend(*slice.kv->codec(), layer, kv_head,
-                           {.rows = tokens * group,
+    code_attention_.Attend({.rows = tokens * group,
                             .q = scratch.q.data(),
                             .windows = &windows,
                             .first = 0,

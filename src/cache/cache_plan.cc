@@ -23,11 +23,15 @@ class Planner {
 
   uint32_t history_windows() const { return history_windows_; }
 
-  CachePlan Plan(TierCapacity capacity, uint32_t retained_windows) const {
+  CachePlan Plan(TierCapacity capacity, uint32_t retained_windows,
+                 uint32_t raised_steps = 0) const {
     const Geometry& g = request_.geometry;
     CachePlan plan{.limit_bytes = request_.limit_bytes,
                    .capacity = capacity,
-                   .retained_windows = retained_windows};
+                   .retained_windows = retained_windows,
+                   .least_format = format_,
+                   .heads = uint32_t(heads_),
+                   .raised_steps = raised_steps};
     // Beside the history's share: sinks, the local zone, and the window that has just become
     // complete and pushes another one out.
     const uint64_t local = RoundUp(g.local, g.omega) + g.omega;
@@ -47,8 +51,21 @@ class Planner {
     plan.ledger_bytes = AlignedBuffer::RoundedBytes(
         heads_ * LedgerHeadBytes(plan.full_slots / g.omega, plan.code_windows(), pages) +
         ScoringBytes(request_.scoring, g.complete_windows(request_.capacity_tokens), heads_));
-    plan.code_bytes = RoundUp(heads_ * pages, kSlabPages) / kSlabPages * SlabBytes(format_);
+    for (uint32_t step = 0; step < kCodeSteps; ++step) {
+      plan.code_bytes +=
+          CodePoolBytes(CodeFormatAt(format_, step), uint64_t{plan.HeadsAt(step)} * pages);
+    }
     return plan;
+  }
+
+  // As many bits for `windows` codes per head as fit. By trying: a page less in one pool and one
+  // more in another may save bytes that rounding had cost.
+  CachePlan Raise(uint32_t windows) const {
+    for (uint32_t steps = (kCodeSteps - 1) * uint32_t(heads_); steps > 0; --steps) {
+      const CachePlan plan = Plan({.quantized = windows}, 0, steps);
+      if (plan.total_bytes() <= request_.limit_bytes) return plan;
+    }
+    return Plan({.quantized = windows}, 0);
   }
 
   // The most windows in [0, most] for which make(windows) stays within the limit, or -1.
@@ -95,6 +112,25 @@ std::string Advice(const KvShape& shape, const PlanRequest& request, uint64_t sm
 }
 
 }  // namespace
+
+uint32_t CachePlan::HeadsAt(uint32_t step) const {
+  const uint32_t once = std::min(raised_steps, heads), twice = raised_steps - once;
+  return step == 0 ? heads - once : step == 1 ? once - twice : twice;
+}
+
+double CachePlan::code_bits() const {
+  if (code_windows() == 0) return 0.0;
+  uint64_t bytes = 0;
+  for (uint32_t step = 0; step < kCodeSteps; ++step) {
+    bytes += HeadsAt(step) * uint64_t{CodeFormatAt(least_format, step).page_bytes()};
+  }
+  return 8.0 * double(bytes) / (2.0 * kCodePageTokens * least_format.head_dim * heads);
+}
+
+uint64_t CodePoolBytes(const CodeFormat& format, uint64_t pages) {
+  return pages / kSlabPages * AlignedBuffer::RoundedBytes(kSlabPages * format.page_bytes()) +
+         AlignedBuffer::RoundedBytes(pages % kSlabPages * format.page_bytes());
+}
 
 uint32_t RoutedLayers(const KvShape& shape) {
   uint32_t layers = 0;
@@ -157,6 +193,10 @@ Result<CachePlan> PlanCache(const KvShape& shape, const PlanRequest& request) {
                     " bytes; the smallest that works for " +
                     std::to_string(request.capacity_tokens) + " tokens is " +
                     std::to_string(smallest) + " bytes" + Advice(shape, request, smallest));
+  }
+  if (request.split == TierSplit::kCodeHistory && request.bits == CodeBits::kAtLeast &&
+      uint32_t(most) == history) {
+    return planner.Raise(history);
   }
   if (request.split != TierSplit::kFullAndCodes) return one_tier(uint32_t(most));
 

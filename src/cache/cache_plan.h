@@ -1,6 +1,6 @@
 // How a byte budget is split before a sequence holds its first token. Pure arithmetic: every
-// (layer, KV head) gets the same room, and the sum of all that is ever allocated stays within the
-// limit.
+// (layer, KV head) gets the same room in tokens, and the sum of all that is ever allocated stays
+// within the limit.
 #pragma once
 
 #include "cache/kv_shape.h"
@@ -22,11 +22,23 @@ enum class TierSplit {
   kFullAndCodes,  // a share of the history's bytes for full windows, the rest for codes
 };
 
+// Bits of codes: what the request says in every head; or at least that, and where the whole history
+// fits and bytes are left, more in the heads that need it most. A head is raised in steps.
+enum class CodeBits { kExact, kAtLeast };
+inline constexpr uint32_t kCodeSteps = 3;
+// Step 0 .. 2 of a head whose codes have at least `least`'s bits: K3/V2, K4/V2, K4/V4.
+constexpr CodeFormat CodeFormatAt(CodeFormat least, uint32_t step) {
+  if (step >= 1) least.key_bits = 4;
+  if (step >= 2) least.value_bits = 4;
+  return least;
+}
+
 struct PlanRequest {
   TierSplit split = TierSplit::kCodeHistory;
   float full_share = 0.3f;  // of the history's bytes, for kFullAndCodes
   Geometry geometry = {};
   uint32_t key_bits = 3, value_bits = 2;
+  CodeBits bits = CodeBits::kExact;  // kAtLeast works for kCodeHistory alone
   ScoringConfig scoring = {};
   uint32_t capacity_tokens = 0;   // prompt and answer
   uint32_t max_batch_tokens = 0;  // sizes the rings of sliding-window layers
@@ -38,6 +50,9 @@ struct CachePlan {
   TierCapacity capacity;          // history windows per (layer, KV head)
   uint32_t retained_windows = 0;  // codes kept of windows that are full again
   uint32_t full_slots = 0;        // f16 tokens per (layer, KV head), a multiple of 16
+  CodeFormat least_format;        // of every head's codes
+  uint32_t heads = 0;             // (layer, KV head)s that routing reviews
+  uint32_t raised_steps = 0;      // over all heads, at most 2 for each
   // At most; their sum is within the limit.
   uint64_t full_bytes = 0;    // f16 tokens of routed layers, rings of the others
   uint64_t ledger_bytes = 0;  // scores, window ids, tables of pages
@@ -45,6 +60,15 @@ struct CachePlan {
   uint64_t total_bytes() const { return full_bytes + ledger_bytes + code_bytes; }
 
   uint32_t code_windows() const { return capacity.quantized + retained_windows; }
+  // Codes of the head that is the rank-th in need: all heads are raised once before any is again.
+  CodeFormat FormatOf(uint32_t rank) const { return CodeFormatAt(least_format, StepOf(rank)); }
+  uint32_t StepOf(uint32_t rank) const {
+    return uint32_t(raised_steps > rank) + uint32_t(raised_steps > heads + rank);
+  }
+  uint32_t HeadsAt(uint32_t step) const;
+  // Per element, the mean of keys and values over all heads, scales and padding of rows included; 0
+  // when nothing is coded.
+  double code_bits() const;
 };
 
 // What the ledger holds of a window.
@@ -69,9 +93,9 @@ inline constexpr uint32_t kSlabPages = 64;
 constexpr uint32_t CodePages(uint32_t windows, uint32_t omega) {
   return uint32_t((uint64_t{windows} * omega + kCodePageTokens - 1) / kCodePageTokens);
 }
-inline uint64_t SlabBytes(const CodeFormat& format) {
-  return AlignedBuffer::RoundedBytes(kSlabPages * format.page_bytes());
-}
+// Of `pages` pages of one format as they are allocated, in slabs of which the last has what is
+// left.
+uint64_t CodePoolBytes(const CodeFormat& format, uint64_t pages);
 
 // Layers that routing reviews: all but those with sliding-window attention.
 uint32_t RoutedLayers(const KvShape& shape);

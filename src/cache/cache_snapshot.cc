@@ -107,21 +107,19 @@ class HeadValidator {
 CacheSnapshot Snapshot(const SequenceKv& kv) {
   const Geometry& geometry = kv.geometry();
   const CachePlan& plan = kv.plan();
-  CacheSnapshot snapshot{
-      .size_tokens = kv.size_tokens(),
-      .complete_windows = geometry.complete_windows(kv.size_tokens()),
-      .history_windows = geometry.history_windows(kv.size_tokens()),
-      .omega = geometry.omega,
-      .full_capacity = plan.capacity.full,
-      .quantized_capacity = plan.capacity.quantized,
-      .retained_capacity = plan.retained_windows,
-      .places = plan.full_slots / geometry.omega,
-      .promotion = kv.promotion(),
-      .used_bytes = kv.budget().used_bytes(),
-      .limit_bytes = kv.budget().limit_bytes(),
-      .code_bytes = kv.code_bytes(),
-      .page_bytes = kv.codec() == nullptr ? 0 : kv.codec()->format().page_bytes(),
-      .heads = {}};
+  CacheSnapshot snapshot{.size_tokens = kv.size_tokens(),
+                         .complete_windows = geometry.complete_windows(kv.size_tokens()),
+                         .history_windows = geometry.history_windows(kv.size_tokens()),
+                         .omega = geometry.omega,
+                         .full_capacity = plan.capacity.full,
+                         .quantized_capacity = plan.capacity.quantized,
+                         .retained_capacity = plan.retained_windows,
+                         .places = plan.full_slots / geometry.omega,
+                         .promotion = kv.promotion(),
+                         .used_bytes = kv.budget().used_bytes(),
+                         .limit_bytes = kv.budget().limit_bytes(),
+                         .code_bytes = kv.code_bytes(),
+                         .heads = {}};
   for (uint32_t l = 0; l < kv.shape().layers; ++l) {
     if (!kv.routed(LayerId(l))) continue;
     for (uint32_t h = 0; h < kv.shape().kv_heads; ++h) {
@@ -131,7 +129,8 @@ CacheSnapshot Snapshot(const SequenceKv& kv) {
                                 .full = Copy(windows.full()),
                                 .attended = Copy(windows.attended()),
                                 .retained = Copy(windows.retained()),
-                                .pages = windows.page_count()});
+                                .pages = windows.page_count(),
+                                .page_bytes = windows.format().page_bytes()});
     }
   }
   return snapshot;
@@ -139,14 +138,15 @@ CacheSnapshot Snapshot(const SequenceKv& kv) {
 
 std::vector<std::string> ValidateInvariants(const CacheSnapshot& snapshot) {
   std::vector<std::string> violations;
-  uint64_t pages = 0;
+  uint64_t pages = 0, page_bytes = 0;
   for (const HeadSnapshot& head : snapshot.heads) {
     HeadValidator(snapshot, head, violations).Run();
     pages += head.pages;
+    page_bytes += head.pages * head.page_bytes;
   }
-  if (snapshot.code_bytes != pages * snapshot.page_bytes) {
+  if (snapshot.code_bytes != page_bytes) {
     violations.push_back("the heads have " + std::to_string(pages) + " pages of " +
-                         std::to_string(snapshot.page_bytes) + " bytes, and " +
+                         std::to_string(page_bytes) + " bytes, and " +
                          std::to_string(snapshot.code_bytes) + " bytes of pages are in use");
   }
   if (snapshot.used_bytes > snapshot.limit_bytes) {

@@ -23,6 +23,7 @@ struct HeadSnapshot {
   std::vector<WindowSnapshot> attended;  // by code
   std::vector<WindowSnapshot> retained;  // codes of windows that are full again
   uint32_t pages = 0;
+  uint64_t page_bytes = 0;  // of one
   friend bool operator==(const HeadSnapshot&, const HeadSnapshot&) = default;
 };
 
@@ -35,7 +36,7 @@ struct CacheSnapshot {
   uint32_t places = 0;  // full windows, those of the local zone included
   Promotion promotion = Promotion::kExpand;
   uint64_t used_bytes = 0, limit_bytes = 0;  // of the budget
-  uint64_t code_bytes = 0, page_bytes = 0;   // of pages in use; of one page
+  uint64_t code_bytes = 0;                   // of pages in use
   std::vector<HeadSnapshot> heads;           // [routed layers, kv_heads]
   friend bool operator==(const CacheSnapshot&, const CacheSnapshot&) = default;
 };

@@ -16,8 +16,9 @@ CodeAttention::CodeAttention(const KvShape& shape, Isa isa)
       attend_codes_(SelectVariant(AttendCodesVariants(), isa)),
       dot_rows_(SelectVariant(DotRowsVariants(), isa)) {}
 
-void CodeAttention::PrepareBias(const WindowCodec& codec, const Args& args, uint32_t first,
-                                uint32_t last, Scratch& scratch) const {
+void CodeAttention::PrepareBias(const Args& args, uint32_t first, uint32_t last,
+                                Scratch& scratch) const {
+  const WindowCodec& codec = args.windows->codec();
   // Neighbours share a block as long as nothing between them was evicted.
   scratch.turns.clear();
   scratch.bias_of_window.clear();
@@ -38,11 +39,11 @@ void CodeAttention::PrepareBias(const WindowCodec& codec, const Args& args, uint
              .out_stride = scratch.turns.size()});
 }
 
-void CodeAttention::Attend(const WindowCodec& codec, LayerId layer, KvHeadId head, const Args& args,
-                           Scratch& scratch) const {
+void CodeAttention::Attend(const Args& args, Scratch& scratch) const {
   ResetState(args.state, args.rows, head_dim_);
   if (args.first >= args.last) return;
-  const HeadCodec& head_codec = codec.head(layer, head);
+  const WindowCodec& codec = args.windows->codec();
+  const HeadCodec& head_codec = args.windows->head_codec();
   const size_t floats = args.rows * head_dim_;
   scratch.q.resize(floats);
   scratch.q_scale.resize(args.rows);
@@ -57,10 +58,10 @@ void CodeAttention::Attend(const WindowCodec& codec, LayerId layer, KvHeadId hea
   const uint32_t call_windows = std::max(1u, kCallTokens / omega);
   for (uint32_t first = args.first; first < args.last; first += call_windows) {
     const uint32_t last = std::min(args.last, first + call_windows);
-    PrepareBias(codec, args, first, last, scratch);
+    PrepareBias(args, first, last, scratch);
     scratch.m_before.assign(args.state.m, args.state.m + args.rows);
     attend_codes_({.rows = args.rows,
-                   .format = codec.format(),
+                   .format = head_codec.format(),
                    .q = scratch.q.data(),
                    .q_scale = scratch.q_scale.data(),
                    .pages = args.windows->pages(),

@@ -36,13 +36,11 @@ class CodeAttention {
   };
 
   CodeAttention(const KvShape& shape, Isa isa);
-  void Attend(const WindowCodec& codec, LayerId layer, KvHeadId head, const Args& args,
-              Scratch& scratch) const;
+  void Attend(const Args& args, Scratch& scratch) const;
 
  private:
   // Biases of codes [first, last) into scratch.
-  void PrepareBias(const WindowCodec& codec, const Args& args, uint32_t first, uint32_t last,
-                   Scratch& scratch) const;
+  void PrepareBias(const Args& args, uint32_t first, uint32_t last, Scratch& scratch) const;
 
   size_t head_dim_;
   AttendCodesFn attend_codes_;

@@ -72,7 +72,7 @@ HeadWindows::Counts HeadWindows::Commit(const Event& event, RoutingScratch& scra
   }
   // The open window closes up, then promoted windows come in between.
   const uint32_t stayed = uint32_t(scratch.places.size());
-  const HeadF16 f16{event.k, event.v, context_.codec->format().head_dim};
+  const HeadF16 f16{event.k, event.v, context_.format.head_dim};
   if (event.new_size > g.sinks) {
     f16.Copy(open_slot, FirstSlot(stayed + uint32_t(scratch.promoted.size())),
              g.open_tokens(event.new_size));
@@ -108,7 +108,7 @@ void HeadWindows::AddMasses(const Event& event, RoutingScratch& scratch) noexcep
 void HeadWindows::KeepValueMeans(const Event& event, uint32_t first_new,
                                  uint32_t completed) noexcept {
   const uint32_t omega = context_.geometry.omega;
-  const size_t floats = size_t{omega} * context_.codec->format().head_dim;
+  const size_t floats = size_t{omega} * context_.format.head_dim;
   for (uint32_t w = 0; w < completed; ++w) {
     const F16* values = event.v + ValueOffset(FirstSlot(full_ + w), 0, floats / omega);
     float sum = 0.0f;
@@ -164,7 +164,7 @@ void HeadWindows::MoveCodes(const Event& event, RoutingScratch& scratch, Counts&
 
 void HeadWindows::LeaveFullTier(const Event& event, RoutingScratch& scratch,
                                 Counts& counts) noexcept {
-  const HeadF16 f16{event.k, event.v, context_.codec->format().head_dim};
+  const HeadF16 f16{event.k, event.v, context_.format.head_dim};
   const std::vector<TierMove>& moves = scratch.decision.moves;
   const size_t full_moves = size_t(std::ranges::count(moves, Tier::kFull, &TierMove::from));
   // Codes of evicted windows give way before those of demoted windows are added.
@@ -204,7 +204,7 @@ void HeadWindows::LeaveFullTier(const Event& event, RoutingScratch& scratch,
 void HeadWindows::EncodeWindow(const Event& event, uint32_t place, const WindowRecord& record,
                                RoutingScratch& scratch) noexcept {
   const uint32_t omega = context_.geometry.omega;
-  const CodeFormat& format = context_.codec->format();
+  const CodeFormat& format = context_.format;
   const size_t head_dim = format.head_dim;
   while (page_count_ < CodePages(codes() + 1, omega)) {
     storage_.pages[page_count_++] = context_.pool->Take();
@@ -212,7 +212,7 @@ void HeadWindows::EncodeWindow(const Event& event, uint32_t place, const WindowR
   if (retained_ != 0) CopyCode(attended_, codes());
   float *mu = scratch.rows.data(), *key = mu + head_dim, *value = key + head_dim;
   context_.codec->MeanOf(context_.layer, context_.kv_head, record.window, mu);
-  const HeadCodec& codec = context_.codec->head(context_.layer, context_.kv_head);
+  const HeadCodec& codec = head_codec();
   for (uint32_t t = 0; t < omega; ++t) {
     const uint32_t slot = FirstSlot(place) + t, token = attended_ * omega + t;
     for (size_t c = 0; c < head_dim; ++c) {
@@ -229,11 +229,11 @@ void HeadWindows::EncodeWindow(const Event& event, uint32_t place, const WindowR
 void HeadWindows::DecodeWindow(const Event& event, uint32_t code, uint32_t place,
                                RoutingScratch& scratch) noexcept {
   const uint32_t omega = context_.geometry.omega;
-  const CodeFormat& format = context_.codec->format();
+  const CodeFormat& format = context_.format;
   const size_t head_dim = format.head_dim;
   float *mu = scratch.rows.data(), *key = mu + head_dim, *value = key + head_dim;
   context_.codec->MeanOf(context_.layer, context_.kv_head, storage_.codes[code].window, mu);
-  const HeadCodec& codec = context_.codec->head(context_.layer, context_.kv_head);
+  const HeadCodec& codec = head_codec();
   for (uint32_t t = 0; t < omega; ++t) {
     const uint32_t slot = FirstSlot(place) + t, token = code * omega + t;
     const CodedToken coded =
@@ -252,9 +252,8 @@ void HeadWindows::CopyCode(uint32_t from, uint32_t to) noexcept {
   const uint32_t omega = context_.geometry.omega;
   for (uint32_t t = 0; t < omega; ++t) {
     const uint32_t source = from * omega + t, target = to * omega + t;
-    CopyToken(context_.codec->format(), storage_.pages[source / kCodePageTokens],
-              source % kCodePageTokens, storage_.pages[target / kCodePageTokens],
-              target % kCodePageTokens);
+    CopyToken(context_.format, storage_.pages[source / kCodePageTokens], source % kCodePageTokens,
+              storage_.pages[target / kCodePageTokens], target % kCodePageTokens);
   }
   storage_.codes[to] = storage_.codes[from];
 }
@@ -262,7 +261,7 @@ void HeadWindows::CopyCode(uint32_t from, uint32_t to) noexcept {
 void HeadWindows::SwapCodes(uint32_t a, uint32_t b, RoutingScratch& scratch) noexcept {
   if (a == b) return;
   const uint32_t omega = context_.geometry.omega;
-  const CodeFormat& format = context_.codec->format();
+  const CodeFormat& format = context_.format;
   for (uint32_t t = 0; t < omega; ++t) {
     const uint32_t slot_a = a * omega + t, slot_b = b * omega + t;
     uint8_t* page_a = storage_.pages[slot_a / kCodePageTokens];

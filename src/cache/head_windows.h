@@ -31,7 +31,8 @@ struct RoutingScratch {
   std::vector<uint8_t> page;  // one page, for swapping codes
   std::vector<float> rows;    // mu, key, value
 
-  // So that an event with this many windows in a head allocates nothing.
+  // So that an event with this many windows in a head, whose pages have at most the format's size,
+  // allocates nothing.
   void Reserve(size_t windows, const CodeFormat& format);
 };
 
@@ -42,11 +43,12 @@ class HeadWindows {
     std::span<uint8_t*> pages;
     std::span<WindowRecord> full, codes;
   };
-  // Codec and pool are borrowed.
+  // Codec and pool are borrowed, and not used where nothing is coded.
   struct Context {
     Geometry geometry;
+    CodeFormat format;  // of the head's codes; its head_dim counts in any case
     const WindowCodec* codec = nullptr;
-    PagePool* pool = nullptr;
+    PagePool* pool = nullptr;  // of pages of that format
     LayerId layer;
     KvHeadId kv_head;
   };
@@ -68,6 +70,15 @@ class HeadWindows {
     return storage_.codes.subspan(attended_, retained_);
   }
   uint32_t omega() const { return context_.geometry.omega; }
+  const CodeFormat& format() const { return context_.format; }
+  // Preconditions: the head may hold codes.
+  const WindowCodec& codec() const { return *context_.codec; }
+  const HeadCodec& head_codec() const {
+    return context_.codec->head(context_.layer, context_.kv_head, context_.format);
+  }
+  const HeadTables& tables() const {
+    return context_.codec->tables(context_.layer, context_.kv_head);
+  }
   const uint8_t* const* pages() const { return storage_.pages.data(); }
   uint32_t page_count() const { return page_count_; }
   // Pages beyond those it has that `windows` more codes would need.

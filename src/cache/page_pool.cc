@@ -1,20 +1,32 @@
 #include "cache/page_pool.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 
 namespace qevict {
 
 Status PagePool::Reserve(size_t pages) {
   while (free_.size() < pages) {
-    QEVICT_ASSIGN_OR_RETURN(ByteBudget::Claim claim, budget_.Reserve(slab_bytes()));
-    QEVICT_ASSIGN_OR_RETURN(AlignedBuffer buffer, AlignedBuffer::Allocate(slab_bytes()));
-    free_.reserve((slabs_.size() + 1) * slab_pages_);
-    for (uint32_t p = slab_pages_; p > 0; --p) {  // so that pages are taken in their order
-      free_.push_back(buffer.as<uint8_t>() + (p - 1) * page_bytes_);
+    QEVICT_CHECK_LT(pages_, config_.most_pages);
+    const size_t count = std::min<uint64_t>(config_.slab_pages, config_.most_pages - pages_);
+    const size_t bytes = AlignedBuffer::RoundedBytes(count * config_.page_bytes);
+    QEVICT_ASSIGN_OR_RETURN(ByteBudget::Claim claim, budget_.Reserve(bytes));
+    QEVICT_ASSIGN_OR_RETURN(AlignedBuffer buffer, AlignedBuffer::Allocate(bytes));
+    free_.reserve(pages_ + count);
+    for (size_t p = count; p > 0; --p) {  // so that pages are taken in their order
+      free_.push_back(buffer.as<uint8_t>() + (p - 1) * config_.page_bytes);
     }
     slabs_.push_back({std::move(claim), std::move(buffer)});
+    pages_ += count;
   }
   return {};
+}
+
+uint64_t PagePool::resident_bytes() const {
+  uint64_t bytes = 0;
+  for (const Slab& slab : slabs_) bytes += slab.buffer.size_bytes();
+  return bytes;
 }
 
 uint8_t* PagePool::Take() noexcept {

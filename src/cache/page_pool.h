@@ -1,5 +1,6 @@
-// Pages of codes for the heads of one sequence, cut from slabs that a byte budget pays for. A page
-// that is given back serves the next who takes one; slabs live as long as the pool.
+// Pages of codes for the heads of one sequence, cut from slabs that a byte budget pays for. The
+// last slab has what is left of the pages that there may be. A page that is given back serves the
+// next who takes one; slabs live as long as the pool.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +13,35 @@ namespace qevict {
 
 class PagePool {
  public:
-  // page_bytes: a multiple of 64. `budget` must outlive the pool.
-  PagePool(size_t page_bytes, uint32_t slab_pages, ByteBudget& budget)
-      : page_bytes_(page_bytes), slab_pages_(slab_pages), budget_(budget) {}
+  struct Config {
+    size_t page_bytes = 0;  // a multiple of 64
+    uint32_t slab_pages = 0;
+    uint64_t most_pages = 0;  // in use at once
+  };
+  // `budget` must outlive the pool.
+  PagePool(const Config& config, ByteBudget& budget) : config_(config), budget_(budget) {}
 
-  // Makes sure that `pages` pages can be taken. Errors kBudgetExceeded, kOutOfMemory; what was free
-  // before stays so.
+  // Makes sure that `pages` pages can be taken, no more than the most, those in use included.
+  // Errors kBudgetExceeded, kOutOfMemory; what was free before stays so.
   Status Reserve(size_t pages);
   // 64-byte aligned; holds what was last written to it. Precondition: reserved.
   uint8_t* Take() noexcept;
   void Give(uint8_t* page) noexcept;
 
   size_t free_pages() const { return free_.size(); }
-  uint64_t resident_bytes() const { return slabs_.size() * uint64_t{slab_bytes()}; }
+  uint64_t resident_bytes() const;
   uint64_t used_bytes() const {  // of pages in use
-    return (slabs_.size() * slab_pages_ - free_.size()) * uint64_t{page_bytes_};
+    return (pages_ - free_.size()) * uint64_t{config_.page_bytes};
   }
 
  private:
-  size_t slab_bytes() const { return AlignedBuffer::RoundedBytes(slab_pages_ * page_bytes_); }
-
   struct Slab {
     ByteBudget::Claim claim;
     AlignedBuffer buffer;
   };
-  size_t page_bytes_;
-  uint32_t slab_pages_;
+  Config config_;
   ByteBudget& budget_;
+  uint64_t pages_ = 0;  // of all slabs
   std::vector<Slab> slabs_;
   std::vector<uint8_t*> free_;  // has room for every page of every slab: giving back cannot fail
 };

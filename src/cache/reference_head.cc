@@ -55,17 +55,18 @@ void ReferenceHead::AppendCells(const SequenceKv& kv, LayerId layer, KvHeadId kv
 
 void ReferenceHead::AppendCodes(const SequenceKv& kv, LayerId layer, KvHeadId kv_head) {
   const HeadWindows& windows = kv.windows(layer, kv_head);
-  const WindowCodec& codec = *kv.codec();
-  const HeadCodec& head_codec = codec.head(layer, kv_head);
+  const CodeFormat& format = windows.format();
   coded_windows_ = uint32_t(windows.attended().size());
+  if (coded_windows_ == 0) return;
+  const HeadCodec& head_codec = windows.head_codec();
   mu_.resize(head_dim_);
   decoded_.resize(head_dim_);
   for (uint32_t code = 0; code < coded_windows_; ++code) {
-    codec.MeanOf(layer, kv_head, windows.attended()[code].window, mu_.data());
+    windows.codec().MeanOf(layer, kv_head, windows.attended()[code].window, mu_.data());
     for (uint32_t t = 0; t < geometry_.omega; ++t) {
       const size_t slot = size_t{code} * geometry_.omega + t;
       const CodedToken token =
-          GetToken(codec.format(), windows.pages()[slot / kCodePageTokens], slot % kCodePageTokens);
+          GetToken(format, windows.pages()[slot / kCodePageTokens], slot % kCodePageTokens);
       head_codec.DecodeKey(token.key, mu_.data(), decoded_.data());
       keys_.insert(keys_.end(), decoded_.begin(), decoded_.end());
       head_codec.DecodeValue(token.value, decoded_.data());

@@ -17,10 +17,10 @@ uint32_t RoundUpToBlock(uint64_t tokens) {
 
 Result<SequenceKv> SequenceKv::Create(const KvShape& shape, const Config& config) {
   QEVICT_CHECK_LT(0u, config.capacity_tokens);
-  QEVICT_CHECK_EQ(config.codec == nullptr, config.policy == nullptr);
+  QEVICT_CHECK(config.codec != nullptr || config.plan.code_windows() == 0);
   SequenceKv kv(shape, config);
   // Without a limit the plan's own bytes are one.
-  const bool limited = config.codec != nullptr && config.plan.limit_bytes != UINT64_MAX;
+  const bool limited = kv.tiered() && config.plan.limit_bytes != UINT64_MAX;
   kv.budget_ =
       std::make_unique<ByteBudget>(limited ? config.plan.limit_bytes : config.plan.total_bytes());
   QEVICT_ASSIGN_OR_RETURN(ByteBudget::Claim claim, kv.budget_->Reserve(config.plan.full_bytes));
@@ -29,9 +29,9 @@ Result<SequenceKv> SequenceKv::Create(const KvShape& shape, const Config& config
   QEVICT_ASSIGN_OR_RETURN(kv.resident_,
                           kv.AllocateRegion(config.plan.full_slots, RegionLayers::kAll));
   QEVICT_CHECK_EQ(uint64_t{kv.resident_.arena.size_bytes()}, config.plan.full_bytes);
-  if (config.codec != nullptr) QEVICT_RETURN_IF_ERROR(kv.AllocateLedger());
+  if (kv.tiered()) QEVICT_RETURN_IF_ERROR(kv.AllocateLedger());
   const uint32_t history = config.geometry.history_windows(config.capacity_tokens);
-  kv.tracks_mass_ = config.codec != nullptr && config.plan.capacity.full < history &&
+  kv.tracks_mass_ = kv.tiered() && config.plan.capacity.full < history &&
                     config.plan.capacity.quantized < history;
   if (config.observer != nullptr) kv.observed_sequence_ = config.observer->OnSequence(kv);
   return kv;
@@ -68,6 +68,33 @@ Result<SequenceKv::Region> SequenceKv::AllocateRegion(uint32_t slots, RegionLaye
   return region;
 }
 
+void SequenceKv::MakePools() {
+  const CachePlan& plan = config_.plan;
+  const uint64_t pages = CodePages(plan.code_windows(), config_.geometry.omega);
+  for (uint32_t step = 0; step < kCodeSteps; ++step) {
+    pools_[step] = std::make_unique<PagePool>(
+        PagePool::Config{.page_bytes = CodeFormatAt(plan.least_format, step).page_bytes(),
+                         .slab_pages = kSlabPages,
+                         .most_pages = plan.HeadsAt(step) * pages},
+        *budget_);
+  }
+}
+
+// Of [routed layers, kv_heads]: those that the codec says need it most have been raised first.
+std::vector<uint32_t> SequenceKv::StepsOfHeads() const {
+  std::vector<uint32_t> steps(config_.plan.heads, 0);
+  if (!codes()) return steps;
+  uint32_t rank = 0;
+  for (const uint32_t place : config_.codec->heads_by_need()) {
+    const uint32_t layer = place / shape_.kv_heads;
+    if (shape_.is_swa(layer)) continue;
+    steps[HeadIndex(LayerId(layer), KvHeadId(place % shape_.kv_heads))] =
+        config_.plan.StepOf(rank++);
+  }
+  QEVICT_CHECK_EQ(rank, config_.plan.heads);
+  return steps;
+}
+
 Status SequenceKv::AllocateLedger() {
   const CachePlan& plan = config_.plan;
   const uint32_t full = plan.full_slots / config_.geometry.omega, codes = plan.code_windows();
@@ -75,7 +102,7 @@ Status SequenceKv::AllocateLedger() {
   QEVICT_ASSIGN_OR_RETURN(ByteBudget::Claim claim, budget_->Reserve(plan.ledger_bytes));
   claims_.push_back(std::move(claim));
   QEVICT_ASSIGN_OR_RETURN(ledger_, AlignedBuffer::Allocate(plan.ledger_bytes));
-  pool_ = std::make_unique<PagePool>(config_.codec->format().page_bytes(), kSlabPages, *budget_);
+  MakePools();
 
   auto* next = ledger_.as<uint8_t>();
   const auto take = [&next]<typename T>(T*, uint32_t count) {
@@ -85,18 +112,24 @@ Status SequenceKv::AllocateLedger() {
   };
   routed_index_.resize(shape_.layers);
   for (uint32_t l = 0, routed = 0; l < shape_.layers; ++l) {
+    if (!shape_.is_swa(l)) routed_index_[l] = routed++;
+  }
+  steps_ = StepsOfHeads();
+  for (uint32_t l = 0; l < shape_.layers; ++l) {
     if (shape_.is_swa(l)) continue;
-    routed_index_[l] = routed++;
     for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
       HeadWindows::Storage storage;
       storage.pages = take(static_cast<uint8_t**>(nullptr), pages);
       storage.full = take(static_cast<WindowRecord*>(nullptr), full);
       storage.codes = take(static_cast<WindowRecord*>(nullptr), codes);
-      heads_.emplace_back(storage, HeadWindows::Context{.geometry = config_.geometry,
-                                                        .codec = config_.codec,
-                                                        .pool = pool_.get(),
-                                                        .layer = LayerId(l),
-                                                        .kv_head = KvHeadId(h)});
+      const uint32_t step = steps_[heads_.size()];
+      heads_.emplace_back(storage,
+                          HeadWindows::Context{.geometry = config_.geometry,
+                                               .format = CodeFormatAt(plan.least_format, step),
+                                               .codec = config_.codec,
+                                               .pool = pools_[step].get(),
+                                               .layer = LayerId(l),
+                                               .kv_head = KvHeadId(h)});
     }
   }
   const ScoringConfig& scoring = config_.scoring;
@@ -156,7 +189,7 @@ uint32_t SequenceKv::VisibleFrom(LayerId layer, uint32_t cell) const {
 Status SequenceKv::BeginBatch(uint32_t tokens) {
   QEVICT_CHECK_LE(tokens, config_.max_batch_tokens);
   QEVICT_CHECK_LE(tokens, config_.capacity_tokens - size_tokens_);
-  if (config_.codec != nullptr) {
+  if (tiered()) {
     if (codes()) QEVICT_RETURN_IF_ERROR(config_.codec->Grow(size_tokens_ + tokens));
     QEVICT_RETURN_IF_ERROR(PrepareRouting(size_tokens_ + tokens));
     QEVICT_RETURN_IF_ERROR(FitFullTier(tokens));
@@ -173,20 +206,26 @@ Status SequenceKv::PrepareRouting(uint32_t new_size) {
   const Geometry& g = config_.geometry;
   const uint32_t history = g.history_windows(size_tokens_);
   const uint32_t grown = g.history_windows(new_size) - history;
-  size_t pages = 0, windows = 0;
-  for (const HeadWindows& head : heads_) {
+  std::array<size_t, kCodeSteps> pages = {};
+  size_t windows = 0;
+  for (size_t h = 0; h < heads_.size(); ++h) {
+    const HeadWindows& head = heads_[h];
     const uint32_t codes = uint32_t(head.attended().size() + head.retained().size());
     // An event may demote every full window of the history, those without a code among them.
     const auto in_history = [history](const WindowRecord& r) { return r.window.value < history; };
     const uint32_t uncoded =
         uint32_t(std::ranges::count_if(head.full(), in_history)) - uint32_t(head.retained().size());
-    pages += head.PagesFor(std::min(grown + uncoded, config_.plan.code_windows() - codes));
+    pages[steps_[h]] +=
+        head.PagesFor(std::min(grown + uncoded, config_.plan.code_windows() - codes));
     windows = std::max(windows, head.full().size() + codes);
   }
   windows += g.complete_windows(new_size) - g.complete_windows(size_tokens_);
-  scratch_.Reserve(windows, config_.codec->format());
+  scratch_.Reserve(windows, CodeFormatAt(config_.plan.least_format, kCodeSteps - 1));
   if (config_.observer != nullptr) moves_.reserve(windows);
-  return pool_->Reserve(pages);
+  for (uint32_t step = 0; step < kCodeSteps; ++step) {
+    QEVICT_RETURN_IF_ERROR(pools_[step]->Reserve(pages[step]));
+  }
+  return {};
 }
 
 // Room for the batch behind the tokens that are there: in the tier, or, for a prompt's chunk, in a
@@ -403,7 +442,7 @@ void SequenceKv::AbandonPrompt() noexcept {
 Status SequenceKv::Truncate(uint32_t size_tokens) {
   QEVICT_CHECK_LE(size_tokens, size_tokens_);
   if (size_tokens == size_tokens_) return {};
-  if (config_.codec != nullptr && size_tokens != 0) {
+  if (tiered() && size_tokens != 0) {
     return Fail(ErrorCode::kUnsupported,
                 "tokens that were routed cannot be taken back to position " +
                     std::to_string(size_tokens) + "; start a new sequence, or use --policy full");
@@ -427,6 +466,12 @@ Status SequenceKv::Truncate(uint32_t size_tokens) {
     if (config_.observer != nullptr) config_.observer->OnClear(observed_sequence_);
   }
   return {};
+}
+
+uint64_t SequenceKv::code_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& pool : pools_) bytes += pool == nullptr ? 0 : pool->used_bytes();
+  return bytes;
 }
 
 TierStats SequenceKv::stats() const {

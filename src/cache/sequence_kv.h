@@ -58,9 +58,9 @@ class SequenceKv {
     Geometry geometry = {};
     CachePlan plan = {};
     Promotion promotion = Promotion::kExpand;
-    ScoringConfig scoring = {};             // the one that the plan was made for
-    WindowCodec* codec = nullptr;           // null: no tiers; must outlive the sequence
-    const RoutingPolicy* policy = nullptr;  // the same
+    ScoringConfig scoring = {};    // the one that the plan was made for
+    WindowCodec* codec = nullptr;  // may be null where nothing is coded; must outlive the sequence
+    const RoutingPolicy* policy = nullptr;  // null: no tiers; the same
     RoutingObserver* observer = nullptr;    // the same; null: nobody
   };
   // Errors kOutOfMemory, kBudgetExceeded.
@@ -76,12 +76,11 @@ class SequenceKv {
   const Geometry& geometry() const { return config_.geometry; }
   const CachePlan& plan() const { return config_.plan; }
   Promotion promotion() const { return config_.promotion; }
-  const WindowCodec* codec() const { return config_.codec; }
+  // Whether routing reviews any layer, or every token stays in f16.
+  bool tiered() const { return config_.policy != nullptr; }
   // Whether any window may become a code.
   bool codes() const { return config_.plan.code_windows() != 0; }
-  bool routed(LayerId layer) const {
-    return config_.codec != nullptr && !shape_.is_swa(layer.value);
-  }
+  bool routed(LayerId layer) const { return tiered() && !shape_.is_swa(layer.value); }
   // Whether attention must say how much each window of the layer received: when routing will have
   // to choose between windows.
   bool tracks_mass() const { return tracks_mass_; }
@@ -102,7 +101,7 @@ class SequenceKv {
   uint64_t staging_peak_bytes() const { return staging_peak_bytes_; }
   TierStats stats() const;
   // Bytes of codes in use; the budget counts the slabs that they are cut from.
-  uint64_t code_bytes() const { return pool_ == nullptr ? 0 : pool_->used_bytes(); }
+  uint64_t code_bytes() const;
 
   // Cells of a head before the tokens of the current batch.
   uint32_t cells(LayerId layer, KvHeadId head) const;
@@ -138,7 +137,7 @@ class SequenceKv {
   void AbandonPrompt() noexcept;
   // Whether a prompt of so many tokens goes through a staging region.
   bool needs_staging(uint32_t tokens) const {
-    return config_.codec != nullptr && most_cells() + tokens > config_.plan.full_slots;
+    return tiered() && most_cells() + tokens > config_.plan.full_slots;
   }
   // Forgets the tokens from `size_tokens` on. Error kUnsupported: a ring no longer holds the window
   // before them, or they have been routed.
@@ -165,6 +164,8 @@ class SequenceKv {
     return size_t{routed_index_[layer.value]} * shape_.kv_heads + head.value;
   }
   uint32_t most_cells() const;  // of any head of a routed layer
+  void MakePools();
+  std::vector<uint32_t> StepsOfHeads() const;
   Status AllocateLedger();
   Status PrepareRouting(uint32_t new_size);
   Status FitFullTier(uint32_t tokens);
@@ -189,8 +190,10 @@ class SequenceKv {
   Region resident_, staging_;
   AlignedBuffer ledger_;
   std::vector<uint32_t> routed_index_;  // [layers]
-  std::unique_ptr<PagePool> pool_;
+  // By step of the plan's formats; heads point to them.
+  std::array<std::unique_ptr<PagePool>, kCodeSteps> pools_;
   std::vector<HeadWindows> heads_;  // [routed layers, kv_heads]
+  std::vector<uint32_t> steps_;     // of the heads
   RoutingScratch scratch_;
   bool tracks_mass_ = false;
   mutable std::vector<MassUnits> masses_;

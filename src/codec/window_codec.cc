@@ -1,7 +1,11 @@
 #include "codec/window_codec.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <string>
+
+#include "core/check.h"
 
 namespace qevict {
 namespace {
@@ -16,7 +20,7 @@ uint32_t WindowsPerBlock(uint32_t omega) { return std::max(1u, kBiasTokens / ome
 
 WindowCodec::WindowCodec(Config config)
     : config_(std::move(config)),
-      rotation_(config_.format.head_dim),
+      rotation_(config_.formats.front().head_dim),
       turns_(config_.rope, Position(config_.sinks), WindowsPerBlock(config_.omega) * config_.omega),
       windows_per_block_(WindowsPerBlock(config_.omega)) {}
 
@@ -27,21 +31,34 @@ Result<std::unique_ptr<WindowCodec>> WindowCodec::Create(Config config) {
                     " KV heads for a model of " +
                     std::to_string(size_t{config.layers} * config.kv_heads));
   }
+  QEVICT_CHECK(!config.formats.empty());
   for (const HeadTables& tables : config.heads) {
-    QEVICT_RETURN_IF_ERROR(tables.Validate(config.format.head_dim));
+    QEVICT_RETURN_IF_ERROR(tables.Validate(config.formats.front().head_dim));
   }
   std::unique_ptr<WindowCodec> codec(new WindowCodec(std::move(config)));
-  codec->heads_.reserve(codec->config_.heads.size());
-  for (HeadTables& tables : codec->config_.heads) {
-    codec->heads_.emplace_back(codec->config_.format, std::move(tables), &codec->rotation_);
+  for (const CodeFormat& format : codec->config_.formats) {
+    for (const HeadTables& tables : codec->config_.heads) {
+      codec->heads_.emplace_back(format, tables, &codec->rotation_);
+    }
   }
+  codec->by_need_.resize(codec->config_.heads.size());
+  std::iota(codec->by_need_.begin(), codec->by_need_.end(), 0u);
+  std::ranges::stable_sort(codec->by_need_, std::ranges::greater(), [&codec](uint32_t head) {
+    return codec->config_.heads[head].key_noise;
+  });
   codec->config_.heads.clear();
   return codec;
 }
 
+const HeadCodec& WindowCodec::head(LayerId layer, KvHeadId head, const CodeFormat& format) const {
+  const auto found = std::ranges::find(config_.formats, format);
+  QEVICT_CHECK(found != config_.formats.end());
+  const size_t heads = size_t{config_.layers} * config_.kv_heads;
+  return heads_[size_t(found - config_.formats.begin()) * heads + HeadIndex(layer, head)];
+}
+
 void WindowCodec::MeanOf(LayerId layer, KvHeadId head, WindowId window, float* mu) const {
-  Turn(turns_.pairs(), turns_.row(BiasBlockOf(window)),
-       this->head(layer, head).tables().mean.data(), mu);
+  Turn(turns_.pairs(), turns_.row(BiasBlockOf(window)), tables(layer, head).mean.data(), mu);
 }
 
 Status WindowCodec::Grow(uint32_t tokens) {

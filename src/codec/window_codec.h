@@ -1,8 +1,10 @@
 // The codec of a whole model: the tables of every (layer, KV head), the rotation they share, and
-// the mean turns of the positions that windows stand at.
+// the mean turns of the positions that windows stand at. Sequences, and heads of one sequence, may
+// use different formats of the same codec.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "codec/head_codec.h"
@@ -15,7 +17,7 @@ namespace qevict {
 class WindowCodec {
  public:
   struct Config {
-    CodeFormat format;
+    std::vector<CodeFormat> formats;  // those that heads may use, of one head_dim; at least one
     RopePairs rope;
     uint32_t layers = 0, kv_heads = 0;
     std::vector<HeadTables> heads;  // [layers, kv_heads]
@@ -24,10 +26,15 @@ class WindowCodec {
   // Error kInvalidArgument: tables that do not fit the model.
   static Result<std::unique_ptr<WindowCodec>> Create(Config config);
 
-  const CodeFormat& format() const { return config_.format; }
-  const HeadCodec& head(LayerId layer, KvHeadId head) const {
-    return heads_[size_t{layer.value} * config_.kv_heads + head.value];
+  std::span<const CodeFormat> formats() const { return config_.formats; }
+  // Precondition: one of the formats.
+  const HeadCodec& head(LayerId layer, KvHeadId head, const CodeFormat& format) const;
+  const HeadTables& tables(LayerId layer, KvHeadId head) const {
+    return heads_[HeadIndex(layer, head)].tables();
   }
+  // Places in [layers, kv_heads] of the heads whose keys lose most by a code of few bits, first:
+  // those of the largest key_noise.
+  std::span<const uint32_t> heads_by_need() const { return by_need_; }
   const MeanRotation& turns() const { return turns_; }
   size_t BiasBlockOf(WindowId window) const { return window.value / windows_per_block_; }
   // mu[head_dim] of the window's keys.
@@ -41,10 +48,14 @@ class WindowCodec {
 
  private:
   explicit WindowCodec(Config config);
+  size_t HeadIndex(LayerId layer, KvHeadId head) const {
+    return size_t{layer.value} * config_.kv_heads + head.value;
+  }
   Config config_;
   Rotation rotation_;
   MeanRotation turns_;
-  std::vector<HeadCodec> heads_;
+  std::vector<HeadCodec> heads_;  // [formats, layers, kv_heads]; their tables are copies
+  std::vector<uint32_t> by_need_;
   uint32_t windows_per_block_;
 };
 

@@ -89,12 +89,10 @@ Status CacheConfig::Validate() const {
   const auto refuse = [](std::string message) {
     return Fail(ErrorCode::kInvalidArgument, std::move(message));
   };
-  if (key_bits < 2 || key_bits > 4) {
-    return refuse("--kbits " + std::to_string(key_bits) + " is not 2, 3 or 4");
-  }
-  if (value_bits != 1 && value_bits != 2 && value_bits != 4) {
-    return refuse("--vbits " + std::to_string(value_bits) + " is not 1, 2 or 4");
-  }
+  const uint32_t k = least_key_bits(), v = least_value_bits();
+  if (k < 2 || k > 4) return refuse("--kbits " + std::to_string(k) + " is not 2, 3 or 4");
+  if (v != 1 && v != 2 && v != 4)
+    return refuse("--vbits " + std::to_string(v) + " is not 1, 2 or 4");
   if (!(full_share >= 0.0f && full_share <= 1.0f)) return refuse("--full-share is not in 0 .. 1");
   if (!budget && (policy == CachePolicy::kQevict || policy == CachePolicy::kEvict)) {
     return refuse("--policy " + std::string(CachePolicyName(policy)) +

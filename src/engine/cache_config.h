@@ -19,8 +19,8 @@ namespace qevict {
 // evict    nothing but f16: the windows with the lowest scores leave
 // qevict   full windows, codes and evicted windows by the attention of all queries so far, as
 //          published, but for decoded tokens that all vote (ScoreWhen::kEvent is the published way)
-// auto     the whole history as codes while they fit, then the lowest scores leave; in f16 where
-//          the budget allows everything in f16
+// auto     the whole history as codes while they fit, then the lowest scores leave; codes of more
+//          bits where the budget has bytes to spare, f16 where it allows everything in f16
 enum class CachePolicy { kFull, kQuant, kEvict, kQevict, kAuto };
 std::string_view CachePolicyName(CachePolicy policy);
 // Error kInvalidArgument, listing the names.
@@ -61,8 +61,10 @@ struct CacheConfig {
   CachePolicy policy = CachePolicy::kAuto;
   std::optional<KvBudget> budget = {};  // none: as much as the policy needs
   Geometry geometry = {};
-  uint32_t key_bits = 3, value_bits = 2;  // 2, 3, 4 and 1, 2, 4
-  float full_share = 0.3f;                // qevict: of the history's bytes, for full windows
+  // 2, 3, 4 and 1, 2, 4. Left open: 3 and 2, or for `auto` more of them where the budget has bytes
+  // to spare.
+  std::optional<uint32_t> key_bits = {}, value_bits = {};
+  float full_share = 0.3f;  // qevict: of the history's bytes, for full windows
   Promotion promotion = Promotion::kExpand;
   ScoringChoice scoring_choice = {};
   PrefillMode prefill = PrefillMode::kExact;
@@ -72,6 +74,12 @@ struct CacheConfig {
   Status Validate() const;
   // qevict scores by all queries of a prompt, the others by its last ones.
   ScoringConfig scoring() const;
+  uint32_t least_key_bits() const { return key_bits.value_or(3); }
+  uint32_t least_value_bits() const { return value_bits.value_or(2); }
+  CodeBits code_bits() const {
+    return policy == CachePolicy::kAuto && !key_bits && !value_bits ? CodeBits::kAtLeast
+                                                                    : CodeBits::kExact;
+  }
   // Whether routing may have to choose which windows stay.
   bool chooses() const {
     return budget.has_value() && policy != CachePolicy::kFull && policy != CachePolicy::kQuant;

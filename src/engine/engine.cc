@@ -39,6 +39,7 @@ class CachedSequence final : public Sequence {
             .full_bytes = plan_.full_bytes,
             .quantized_bytes = budget.used_bytes() - plan_.full_bytes - plan_.ledger_bytes,
             .ledger_bytes = plan_.ledger_bytes,
+            .code_bits = plan_.code_bits(),
             .staging_peak_bytes = kv_.staging_peak_bytes(),
             .tiers = kv_.stats()};
   }
@@ -117,8 +118,9 @@ class GgufEngine final : public Engine {
     QEVICT_ASSIGN_OR_RETURN(engine->runner_,
                             ModelRunner::Load(*engine->file_, engine->hyperparameters_,
                                               *engine->attention_, engine->threads_));
-    engine->codec_fitted_ = config.cache.codes() || config.fit_codec;
-    if (config.cache.tiered()) QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress, cancel));
+    if (config.cache.codes() || (config.cache.tiered() && config.fit_codec)) {
+      QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress, cancel));
+    }
     return engine;
   }
 
@@ -128,12 +130,12 @@ class GgufEngine final : public Engine {
   std::string_view isa_name() const override { return IsaName(isa_); }
 
   Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) override {
-    return MakeSequence(capacity_tokens, codec_.get());
+    return MakeSequence(capacity_tokens, {.tiered = cache_.tiered()});
   }
   Result<std::unique_ptr<Sequence>> NewFullSequence(uint32_t capacity_tokens) override {
-    return MakeSequence(capacity_tokens, nullptr);
+    return MakeSequence(capacity_tokens, {});
   }
-  const WindowCodec* codec() const override { return codec_fitted_ ? codec_.get() : nullptr; }
+  const WindowCodec* codec() const override { return codec_.get(); }
 
   Status Run(std::span<BatchItem> batch, const CancelFn& cancel) override {
     QEVICT_RETURN_IF_ERROR(Validate(batch));
@@ -177,8 +179,12 @@ class GgufEngine final : public Engine {
     }
   }
 
-  // `codec` is the engine's own, or null: every token in f16.
-  Result<std::unique_ptr<Sequence>> MakeSequence(uint32_t capacity_tokens, WindowCodec* codec) {
+  // What differs between an engine's sequences.
+  struct SequenceCache {
+    bool tiered = false;  // or every token in f16
+  };
+  Result<std::unique_ptr<Sequence>> MakeSequence(uint32_t capacity_tokens,
+                                                 const SequenceCache& cache) {
     if (capacity_tokens == 0 || capacity_tokens > hyperparameters_.context_train) {
       return Fail(ErrorCode::kInvalidArgument, "a context of " + std::to_string(capacity_tokens) +
                                                    " tokens is not in 1 .. " +
@@ -186,17 +192,16 @@ class GgufEngine final : public Engine {
                                                    ", the model's own; change --ctx");
     }
     const KvShape shape = hyperparameters_.kv_shape();
-    QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, codec));
-    auto kv =
-        SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
-                                   .max_batch_tokens = prefill_chunk_,
-                                   .geometry = cache_.geometry,
-                                   .plan = plan,
-                                   .promotion = cache_.promotion,
-                                   .scoring = cache_.scoring(),
-                                   .codec = codec,
-                                   .policy = codec != nullptr ? &policy_ : nullptr,
-                                   .observer = codec != nullptr ? routing_observer_ : nullptr});
+    QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, cache));
+    auto kv = SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
+                                         .max_batch_tokens = prefill_chunk_,
+                                         .geometry = cache_.geometry,
+                                         .plan = plan,
+                                         .promotion = cache_.promotion,
+                                         .scoring = cache_.scoring(),
+                                         .codec = cache.tiered ? codec_.get() : nullptr,
+                                         .policy = cache.tiered ? &policy_ : nullptr,
+                                         .observer = cache.tiered ? routing_observer_ : nullptr});
     if (!kv) {
       return Fail(kv.error().code, "no memory for a cache of " + std::to_string(capacity_tokens) +
                                        " tokens: " + kv.error().message +
@@ -206,18 +211,19 @@ class GgufEngine final : public Engine {
   }
 
   Result<CachePlan> PlanFor(const KvShape& shape, uint32_t capacity_tokens,
-                            const WindowCodec* codec) const {
-    PlanRequest request{.split = codec == nullptr ? TierSplit::kFullOnly : SplitOf(cache_.policy),
+                            const SequenceCache& cache) const {
+    PlanRequest request{.split = cache.tiered ? SplitOf(cache_.policy) : TierSplit::kFullOnly,
                         .full_share = cache_.full_share,
                         .geometry = cache_.geometry,
-                        .key_bits = cache_.key_bits,
-                        .value_bits = cache_.value_bits,
+                        .key_bits = cache_.least_key_bits(),
+                        .value_bits = cache_.least_value_bits(),
+                        .bits = cache_.code_bits(),
                         .scoring = cache_.scoring(),
                         .capacity_tokens = capacity_tokens,
                         .max_batch_tokens = prefill_chunk_,
                         .limit_bytes = UINT64_MAX};
     // A full sequence of a tiered engine is there to be measured, whatever the budget.
-    if (cache_.budget && (codec != nullptr || cache_.policy == CachePolicy::kFull)) {
+    if (cache_.budget && (cache.tiered || cache_.policy == CachePolicy::kFull)) {
       request.limit_bytes = cache_.budget->LimitBytes(FullCacheBytes(shape, capacity_tokens));
     } else if (request.split == TierSplit::kCodeAll) {
       request.limit_bytes = CodeAllBytes(shape, request);
@@ -228,7 +234,7 @@ class GgufEngine final : public Engine {
   Status LoadCodec(const ProgressFn& progress, const CancelFn& cancel) {
     const Hyperparameters& h = hyperparameters_;
     WindowCodec::Config config{
-        .format = {h.head_dim, cache_.key_bits, cache_.value_bits},
+        .formats = {},
         .rope = {.head_dim = h.head_dim,
                  .layout = h.rope_layout == RopeLayout::kHalves ? RopePairs::Layout::kHalves
                                                                 : RopePairs::Layout::kInterleaved,
@@ -238,14 +244,12 @@ class GgufEngine final : public Engine {
         .heads = {},
         .sinks = cache_.geometry.sinks,
         .omega = cache_.geometry.omega};
-    if (codec_fitted_) {
-      QEVICT_ASSIGN_OR_RETURN(config.heads, FittedTables(config, progress, cancel));
-    } else {
-      // A cache that codes nothing asks the codec for its shape alone.
-      config.heads.assign(size_t{h.layers} * h.kv_heads,
-                          {.weight = std::vector<float>(h.head_dim, 1.0f),
-                           .mean = std::vector<float>(h.head_dim, 0.0f)});
+    const CodeFormat least{h.head_dim, cache_.least_key_bits(), cache_.least_value_bits()};
+    for (uint32_t step = 0; step < kCodeSteps; ++step) {
+      if (step == 0 || cache_.code_bits() == CodeBits::kAtLeast)
+        config.formats.push_back(CodeFormatAt(least, step));
     }
+    QEVICT_ASSIGN_OR_RETURN(config.heads, FittedTables(config, progress, cancel));
     QEVICT_ASSIGN_OR_RETURN(codec_, WindowCodec::Create(std::move(config)));
     return {};
   }
@@ -296,7 +300,7 @@ class GgufEngine final : public Engine {
   }
 
   bool PassesByLayer(Sequence& sequence, size_t tokens) const override {
-    return sequence.kv().codec() != nullptr && cache_.prefill == PrefillMode::kExact &&
+    return sequence.kv().tiered() && cache_.prefill == PrefillMode::kExact &&
            sequence.size_tokens() == 0 && sequence.kv().needs_staging(uint32_t(tokens));
   }
 
@@ -425,8 +429,7 @@ class GgufEngine final : public Engine {
   CacheConfig cache_;
   ScorePolicy policy_;
   RoutingObserver* routing_observer_ = nullptr;
-  bool codec_fitted_ = false;
-  std::unique_ptr<WindowCodec> codec_;  // null: sequences hold every token in f16
+  std::unique_ptr<WindowCodec> codec_;  // null: nothing is coded
   uint32_t threads_ = 1;
   Isa isa_ = Isa::kScalar;
   std::unique_ptr<GgufFile> file_;

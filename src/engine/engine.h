@@ -45,6 +45,7 @@ struct KvUsage {
   uint64_t full_f16_bytes = 0;
   // used_bytes by what they hold.
   uint64_t full_bytes = 0, quantized_bytes = 0, ledger_bytes = 0;
+  double code_bits = 0.0;  // per element of a code, mean over all heads; 0: nothing is ever coded
   // f16 tokens of a prompt on their way into the tiers, beside the limit: the most there ever were.
   uint64_t staging_peak_bytes = 0;
   TierStats tiers;

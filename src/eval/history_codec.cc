@@ -74,7 +74,7 @@ Result<HistoryCodec> HistoryCodec::Create(CodecChoice choice, const WindowCodec&
                                           const KvShape& shape, const Geometry& geometry) {
   HistoryCodec codec(choice, geometry, shape.head_dim);
   if (choice.kind == CodecChoice::Kind::kMinMax) return codec;
-  WindowCodec::Config config{.format = {shape.head_dim, choice.key_bits, choice.value_bits},
+  WindowCodec::Config config{.formats = {{shape.head_dim, choice.key_bits, choice.value_bits}},
                              .rope = tables.turns().pairs(),
                              .layers = shape.layers,
                              .kv_heads = shape.kv_heads,
@@ -83,7 +83,7 @@ Result<HistoryCodec> HistoryCodec::Create(CodecChoice choice, const WindowCodec&
                              .omega = geometry.omega};
   for (uint32_t l = 0; l < shape.layers; ++l) {
     for (uint32_t h = 0; h < shape.kv_heads; ++h) {
-      config.heads.push_back(tables.head(LayerId(l), KvHeadId(h)).tables());
+      config.heads.push_back(tables.tables(LayerId(l), KvHeadId(h)));
     }
   }
   QEVICT_ASSIGN_OR_RETURN(codec.codec_, WindowCodec::Create(std::move(config)));
@@ -98,7 +98,7 @@ void HistoryCodec::Recode(const Place& place, Rows rows) const {
     DecodeMinMaxWindow(format, bytes.data(), rows.keys, rows.values);
     return;
   }
-  const HeadCodec& head = codec_->head(place.layer, place.kv_head);
+  const HeadCodec& head = codec_->head(place.layer, place.kv_head, codec_->formats().front());
   std::array<float, kMaxCodedHeadDim> mu;
   codec_->MeanOf(place.layer, place.kv_head, place.window, mu.data());
   CodedRow row;
@@ -113,7 +113,7 @@ void HistoryCodec::Recode(const Place& place, Rows rows) const {
 }
 
 Status HistoryCodec::RewriteHistory(SequenceKv& kv) {
-  QEVICT_CHECK(kv.codec() == nullptr);
+  QEVICT_CHECK(!kv.tiered());
   if (codec_ != nullptr) QEVICT_RETURN_IF_ERROR(codec_->Grow(kv.size_tokens()));
   const uint32_t windows = geometry_.history_windows(kv.size_tokens());
   std::vector<float> keys(size_t{geometry_.omega} * head_dim_), values(keys.size());

@@ -53,7 +53,10 @@ class HeadCase {
         policy_(policy),
         shape_{.layers = 1, .kv_heads = 1, .group = 1, .head_dim = kHeadDim, .swa_layer = {}},
         codec_(test::MakeCodec(shape_, geometry, test::KeyMeans::kRandom)),
-        pool_(codec_->format().page_bytes(), 4, budget_),
+        pool_({.page_bytes = format_.page_bytes(),
+               .slab_pages = 4,
+               .most_pages = CodePages(Codes(), geometry.omega)},
+              budget_),
         pages_(CodePages(Codes(), geometry.omega)),
         full_(kSlots / geometry.omega),
         codes_(Codes()),
@@ -62,6 +65,7 @@ class HeadCase {
     EXPECT_TRUE(codec_->Grow(kCapacityTokens).ok());
     head_.emplace(HeadWindows::Storage{pages_, full_, codes_},
                   HeadWindows::Context{.geometry = geometry,
+                                       .format = format_,
                                        .codec = codec_.get(),
                                        .pool = &pool_,
                                        .layer = LayerId(0),
@@ -94,7 +98,7 @@ class HeadCase {
     if (masses == MassInput::kPooled) PoolNeighbours(counted);
     AddToScores(counted, code_mass, first_new, completed);
     EXPECT_TRUE(pool_.Reserve(head_->PagesFor(Codes() - CodeCount())).ok());
-    scratch_.Reserve(head_->full().size() + CodeCount() + completed, codec_->format());
+    scratch_.Reserve(head_->full().size() + CodeCount() + completed, format_);
     const RecordingPolicy recorder(policy_);
     HeadWindows::Event event{.old_size = size_,
                              .new_size = new_size,
@@ -117,7 +121,7 @@ class HeadCase {
     EXPECT_EQ(counts.promotions, expected.promotions);
     EXPECT_EQ(counts.evictions, expected.evictions);
     EXPECT_EQ(counts.encoded, expected.encoded);
-    EXPECT_EQ(pool_.used_bytes(), head_->page_count() * codec_->format().page_bytes());
+    EXPECT_EQ(pool_.used_bytes(), head_->page_count() * format_.page_bytes());
     ExpectModel();
     return counts;
   }
@@ -213,7 +217,7 @@ class HeadCase {
     for (F16 x : token.value) value.push_back(F16ToF32(x));
     codec_->MeanOf(LayerId(0), KvHeadId(0), WindowId(window), mu.data());
     CodedToken coded{};
-    const HeadCodec& codec = codec_->head(LayerId(0), KvHeadId(0));
+    const HeadCodec& codec = codec_->head(LayerId(0), KvHeadId(0), format_);
     codec.EncodeKey(key.data(), mu.data(), coded.key);
     codec.EncodeValue(value.data(), coded.value);
     return coded;
@@ -222,7 +226,7 @@ class HeadCase {
     const CodedToken coded = Encode(token, window);
     std::vector<float> mu(kHeadDim), key(kHeadDim), value(kHeadDim);
     codec_->MeanOf(LayerId(0), KvHeadId(0), WindowId(window), mu.data());
-    const HeadCodec& codec = codec_->head(LayerId(0), KvHeadId(0));
+    const HeadCodec& codec = codec_->head(LayerId(0), KvHeadId(0), format_);
     codec.DecodeKey(coded.key, mu.data(), key.data());
     codec.DecodeValue(coded.value, value.data());
     Token decoded;
@@ -291,8 +295,8 @@ class HeadCase {
     const uint32_t omega = geometry_.omega;
     for (uint32_t t = 0; t < omega; ++t) {
       const uint32_t slot = code * omega + t;
-      const CodedToken stored = GetToken(codec_->format(), head_->pages()[slot / kCodePageTokens],
-                                         slot % kCodePageTokens);
+      const CodedToken stored =
+          GetToken(format_, head_->pages()[slot / kCodePageTokens], slot % kCodePageTokens);
       const CodedToken expected = Encode(tokens_[geometry_.sinks + window * omega + t], window);
       ASSERT_TRUE(std::equal(stored.key.codes.begin(), stored.key.codes.begin() + kHeadDim,
                              expected.key.codes.begin()));
@@ -308,6 +312,7 @@ class HeadCase {
   Promotion promotion_;
   const RoutingPolicy& policy_;
   KvShape shape_;
+  CodeFormat format_{kHeadDim, 3, 2};
   std::unique_ptr<WindowCodec> codec_;
   ByteBudget budget_{uint64_t{1} << 40};
   PagePool pool_;

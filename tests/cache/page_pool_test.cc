@@ -15,7 +15,7 @@ const uint64_t kSlabBytes = AlignedBuffer::RoundedBytes(kSlabPages * kPageBytes)
 class PagePoolTest : public ::testing::Test {
  protected:
   ByteBudget budget_{3 * kSlabBytes};
-  PagePool pool_{kPageBytes, kSlabPages, budget_};
+  PagePool pool_{{.page_bytes = kPageBytes, .slab_pages = kSlabPages, .most_pages = 1000}, budget_};
 };
 
 TEST_F(PagePoolTest, NothingIsTakenBeforeItIsAskedFor) {

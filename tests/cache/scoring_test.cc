@@ -45,7 +45,6 @@ class ScoredSequence {
                .head_dim = head_dim,
                .swa_layer = {},
                .score_scale = 0.3f},
-        codec_(MakeCodec(shape_, geometry, KeyMeans::kZero)),
         attention_(shape_, SelectIsa().value(), 1) {
     PlanRequest request{.split = TierSplit::kFullHistory,
                         .geometry = geometry,
@@ -59,7 +58,6 @@ class ScoredSequence {
                                     .geometry = geometry,
                                     .plan = *PlanCache(shape_, request),
                                     .scoring = scoring,
-                                    .codec = codec_.get(),
                                     .policy = &policy_})
             .value());
     EXPECT_TRUE(kv_->tracks_mass());

@@ -42,8 +42,9 @@ struct TieredConfig {
   RowContent content = RowContent::kRandom;
   uint32_t capacity_tokens = 0, max_batch_tokens = 0;
   uint32_t threads = 1;
-  bool tiers = true;       // false: a plain f16 cache
-  bool reference = false;  // attends with ReferenceAttention
+  uint32_t raised_steps = 0;  // of kTight: heads whose codes have more bits
+  bool tiers = true;          // false: a plain f16 cache
+  bool reference = false;     // attends with ReferenceAttention
   RoutingObserver* observer = nullptr;
   const RoutingPolicy* policy = nullptr;  // null: as `room` says
   ScoringConfig scoring = {};
@@ -64,11 +65,15 @@ inline KvShape SmallShape(uint32_t head_dim, bool swa) {
 }
 
 // The plan of a budget without a byte to spare, from the descriptions of cache_plan.h.
-inline CachePlan TightPlan(const TieredConfig& config, CodeFormat format) {
+inline CachePlan TightPlan(const TieredConfig& config) {
   const Geometry& g = config.geometry;
   const auto blocks = [](uint64_t tokens) { return uint32_t((tokens + 15) / 16 * 16); };
   const uint64_t routed = RoutedLayers(config.shape), kv_heads = config.shape.kv_heads;
-  CachePlan plan{.capacity = config.capacity, .retained_windows = config.capacity.full};
+  CachePlan plan{.capacity = config.capacity,
+                 .retained_windows = config.capacity.full,
+                 .least_format = {config.shape.head_dim, 3, 2},
+                 .heads = uint32_t(routed * kv_heads),
+                 .raised_steps = config.raised_steps};
   const uint32_t local_windows = (g.local + g.omega - 1) / g.omega + 1;
   plan.full_slots = blocks(g.sinks + (local_windows + config.capacity.full) * g.omega);
   const uint64_t rings =
@@ -80,7 +85,15 @@ inline CachePlan TightPlan(const TieredConfig& config, CodeFormat format) {
   plan.ledger_bytes = AlignedBuffer::RoundedBytes(
       routed * kv_heads * LedgerHeadBytes(plan.full_slots / g.omega, plan.code_windows(), pages) +
       ScoringBytes(config.scoring, g.complete_windows(config.capacity_tokens), routed * kv_heads));
-  plan.code_bytes = (routed * kv_heads * pages + kSlabPages - 1) / kSlabPages * SlabBytes(format);
+  uint64_t pages_at[kCodeSteps] = {};
+  for (uint32_t rank = 0; rank < plan.heads; ++rank) {
+    const CodeFormat format = plan.FormatOf(rank);
+    pages_at[format.value_bits == 4 ? 2 : format.key_bits == 4 ? 1 : 0] += pages;
+  }
+  for (uint32_t step = 0; step < kCodeSteps; ++step) {
+    plan.code_bytes += AlignedBuffer::RoundedBytes(
+        pages_at[step] * CodeFormatAt(plan.least_format, step).page_bytes());
+  }
   plan.limit_bytes = plan.total_bytes();
   return plan;
 }
@@ -93,7 +106,7 @@ class TieredCase {
         attention_(MakeAttention(config)),
         mapped_before_(AlignedBuffer::MappedBytes() - codec_->shared_bytes()) {
     plan_ = config.room == Room::kTight
-                ? TightPlan(config, codec_->format())
+                ? TightPlan(config)
                 : PlanCache(config.shape, {.split = config.split,
                                            .geometry = config.geometry,
                                            .scoring = config.scoring,
@@ -389,7 +402,7 @@ class TieredCase {
   void ExpectStoredWindows(LayerId layer, KvHeadId head) const {
     const Geometry& g = config_.geometry;
     const HeadWindows& windows = kv_->windows(layer, head);
-    const HeadCodec& codec = codec_->head(layer, head);
+    const HeadCodec& codec = codec_->head(layer, head, windows.format());
     std::vector<WindowRecord> codes(windows.attended().begin(), windows.attended().end());
     codes.insert(codes.end(), windows.retained().begin(), windows.retained().end());
     std::map<uint32_t, TokenRows> decoded;  // by position
@@ -400,7 +413,7 @@ class TieredCase {
         const uint32_t slot = code * g.omega + t;
         const uint32_t position = g.first_position(codes[code].window).value + t;
         const CodedToken stored = GetToken(
-            codec_->format(), windows.pages()[slot / kCodePageTokens], slot % kCodePageTokens);
+            windows.format(), windows.pages()[slot / kCodePageTokens], slot % kCodePageTokens);
         const TokenRows original = Original(layer, head, position);
         CodedToken expected{};
         codec.EncodeKey(original.key.data(), mu.data(), expected.key);
@@ -436,7 +449,7 @@ class TieredCase {
   void AppendCodes(const HeadWindows& windows, std::vector<uint16_t>& contents) const {
     const size_t codes = windows.attended().size() + windows.retained().size();
     for (size_t slot = 0; slot < codes * windows.omega(); ++slot) {
-      const CodedToken token = GetToken(codec_->format(), windows.pages()[slot / kCodePageTokens],
+      const CodedToken token = GetToken(windows.format(), windows.pages()[slot / kCodePageTokens],
                                         slot % kCodePageTokens);
       for (const CodedRow* row : {&token.key, &token.value}) {
         contents.push_back(row->scale);

@@ -22,7 +22,7 @@ std::vector<float> GaussianRow(test::Random& random) {
 WindowCodec::Config TwoLayers(uint32_t omega) {
   test::Random random(5);
   WindowCodec::Config config{
-      .format = {kHeadDim, 3, 2},
+      .formats = {{kHeadDim, 3, 2}, {kHeadDim, 4, 4}},
       .rope = {.head_dim = kHeadDim, .layout = RopePairs::Layout::kHalves, .angles = {}},
       .layers = kLayers,
       .kv_heads = kKvHeads,
@@ -45,8 +45,7 @@ TEST(WindowCodecTest, HeadsAreLayerByLayer) {
   const auto codec = WindowCodec::Create(config).value();
   for (uint32_t l = 0; l < kLayers; ++l) {
     for (uint32_t h = 0; h < kKvHeads; ++h) {
-      EXPECT_EQ(codec->head(LayerId(l), KvHeadId(h)).tables().key_scale,
-                1.0f + float(l * kKvHeads + h));
+      EXPECT_EQ(codec->tables(LayerId(l), KvHeadId(h)).key_scale, 1.0f + float(l * kKvHeads + h));
     }
   }
 }

@@ -84,8 +84,13 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
   number("--window", cache.geometry.omega, "Tokens of a window, which is moved as a whole");
   number("--sinks", cache.geometry.sinks, "First tokens, which stay in f16");
   number("--local", cache.geometry.local, "Newest tokens, which stay in f16");
-  number("--kbits", cache.key_bits, "Bits of a coded key's channel: 2, 3 or 4");
-  number("--vbits", cache.value_bits, "Bits of a coded value's channel: 1, 2 or 4");
+  const auto bits = [&](const std::string& name, auto& value, const std::string& description) {
+    command.add_option(name, value, description)->type_name("N")->group(kGroup);
+  };
+  bits("--kbits", cache.key_bits,
+       "Bits of a coded key's channel: 2, 3 or 4 (default: 3; auto takes 4 where they fit)");
+  bits("--vbits", cache.value_bits,
+       "Bits of a coded value's channel: 1, 2 or 4 (default: 2; auto takes 4 where they fit)");
   AddChoice<PrefillMode>(
       command, "--prefill",
       "A long prompt: exact (as a full cache would, layer by layer) or stream (by chunks)",

@@ -31,16 +31,19 @@ std::string_view Ending(StopReason reason) {
 
 std::string TierSummary(const KvUsage& kv) {
   const TierStats& tiers = kv.tiers;
+  const std::string bits =
+      kv.code_bits == 0.0 ? "" : fmt::format(" ({:.2f} bits per element)", kv.code_bits);
   return fmt::format(
-      "tiers   {:>15}  f16, {} codes, {} ledger; history of {} full, {} quantized, {} evicted "
+      "tiers   {:>15}  f16, {} codes{}, {} ledger; history of {} full, {} quantized, {} evicted "
       "windows\n"
       "staging {:>15}  at most, of a prompt on its way into the tiers, beside the limit\n"
       "routing {:>15}  {} demotions, {} promotions, {} evictions, {} windows coded\n",
-      FormatBytes(kv.full_bytes), FormatBytes(kv.quantized_bytes), FormatBytes(kv.ledger_bytes),
-      FormatTokens(tiers.full_windows), FormatTokens(tiers.quantized_windows),
-      FormatTokens(tiers.evicted_windows), FormatBytes(kv.staging_peak_bytes),
-      fmt::format("{:.0f} ms", tiers.routing_seconds * 1e3), FormatTokens(tiers.demotions),
-      FormatTokens(tiers.promotions), FormatTokens(tiers.evictions), FormatTokens(tiers.encoded));
+      FormatBytes(kv.full_bytes), FormatBytes(kv.quantized_bytes), bits,
+      FormatBytes(kv.ledger_bytes), FormatTokens(tiers.full_windows),
+      FormatTokens(tiers.quantized_windows), FormatTokens(tiers.evicted_windows),
+      FormatBytes(kv.staging_peak_bytes), fmt::format("{:.0f} ms", tiers.routing_seconds * 1e3),
+      FormatTokens(tiers.demotions), FormatTokens(tiers.promotions), FormatTokens(tiers.evictions),
+      FormatTokens(tiers.encoded));
 }
 
 Json TiersJson(const KvUsage& kv) {
@@ -48,6 +51,7 @@ Json TiersJson(const KvUsage& kv) {
   return {{"full_bytes", kv.full_bytes},
           {"quantized_bytes", kv.quantized_bytes},
           {"ledger_bytes", kv.ledger_bytes},
+          {"code_bits", kv.code_bits},
           {"staging_peak_bytes", kv.staging_peak_bytes},
           {"full_windows", tiers.full_windows},
           {"quantized_windows", tiers.quantized_windows},
