@@ -12,10 +12,12 @@ constexpr size_t kPageBytes = 1024;
 constexpr uint32_t kSlabPages = 8;
 const uint64_t kSlabBytes = AlignedBuffer::RoundedBytes(kSlabPages * kPageBytes);
 
+constexpr uint32_t kMostPages = 4 * kSlabPages;
+
 class PagePoolTest : public ::testing::Test {
  protected:
   ByteBudget budget_{3 * kSlabBytes};
-  PagePool pool_{{.page_bytes = kPageBytes, .slab_pages = kSlabPages, .most_pages = 1000}, budget_};
+  PagePool pool_{{.page_bytes = kPageBytes, .slab_pages = kSlabPages, .most_pages = kMostPages}, budget_};
 };
 
 TEST_F(PagePoolTest, NothingIsTakenBeforeItIsAskedFor) {
@@ -91,13 +93,24 @@ TEST(PagePoolLifeTest, ItsEndGivesEverythingBack) {
   ByteBudget budget(kSlabBytes);
   const uint64_t before = AlignedBuffer::MappedBytes();
   {
-    PagePool pool(kPageBytes, kSlabPages, budget);
+    PagePool pool({.page_bytes = kPageBytes, .slab_pages = kSlabPages, .most_pages = kMostPages}, budget);
     ASSERT_TRUE(pool.Reserve(1).ok());
     pool.Take();
     EXPECT_EQ(AlignedBuffer::MappedBytes() - before, kSlabBytes);
   }
   EXPECT_EQ(budget.used_bytes(), 0u);
   EXPECT_EQ(AlignedBuffer::MappedBytes(), before);
+}
+
+TEST(PagePoolLifeTest, TheLastSlabHasWhatIsLeftOfThePages) {
+  ByteBudget budget(uint64_t{1} << 30);
+  PagePool pool({.page_bytes = kPageBytes, .slab_pages = 8, .most_pages = 8 + 5}, budget);
+  ASSERT_TRUE(pool.Reserve(9).ok());
+  EXPECT_EQ(pool.free_pages(), 13u);
+  EXPECT_EQ(budget.used_bytes(), kSlabBytes + AlignedBuffer::RoundedBytes(5 * kPageBytes));
+  EXPECT_EQ(pool.resident_bytes(), budget.used_bytes());
+  for (int i = 0; i < 13; ++i) pool.Take();
+  EXPECT_EQ(pool.used_bytes(), 13 * kPageBytes);
 }
 
 }  // namespace
