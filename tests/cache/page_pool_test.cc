@@ -17,7 +17,8 @@ constexpr uint32_t kMostPages = 4 * kSlabPages;
 class PagePoolTest : public ::testing::Test {
  protected:
   ByteBudget budget_{3 * kSlabBytes};
-  PagePool pool_{{.page_bytes = kPageBytes, .slab_pages = kSlabPages, .most_pages = kMostPages}, budget_};
+  PagePool pool_{{.page_bytes = kPageBytes, .slab_pages = kSlabPages, .most_pages = kMostPages},
+                 budget_};
 };
 
 TEST_F(PagePoolTest, NothingIsTakenBeforeItIsAskedFor) {
@@ -93,7 +94,8 @@ TEST(PagePoolLifeTest, ItsEndGivesEverythingBack) {
   ByteBudget budget(kSlabBytes);
   const uint64_t before = AlignedBuffer::MappedBytes();
   {
-    PagePool pool({.page_bytes = kPageBytes, .slab_pages = kSlabPages, .most_pages = kMostPages}, budget);
+    PagePool pool({.page_bytes = kPageBytes, .slab_pages = kSlabPages, .most_pages = kMostPages},
+                  budget);
     ASSERT_TRUE(pool.Reserve(1).ok());
     pool.Take();
     EXPECT_EQ(AlignedBuffer::MappedBytes() - before, kSlabBytes);
