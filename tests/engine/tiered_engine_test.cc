@@ -134,6 +134,30 @@ TEST_P(TieredEngineTest, PureEvictionCodesNothing) {
   }
 }
 
+TEST_P(TieredEngineTest, AutoSpendsWhatIsLeftOfABudgetOnBitsUnlessTheyWereAskedFor) {
+  const auto usage = [this](const CacheConfig& cache) {
+    const auto engine = Load(cache);
+    const auto sequence = engine->NewSequence(Context()).value();
+    Greedy(*engine, *sequence, 100);  // every step checks the budget
+    const KvUsage used = sequence->kv_usage();
+    EXPECT_GT(used.tiers.quantized_windows, 0u);
+    EXPECT_EQ(used.tiers.evicted_windows, 0u);
+    return used;
+  };
+  CacheConfig cache = Cache(CachePolicy::kAuto, Tight());
+  const KvUsage open = usage(cache);
+  cache.key_bits = 3;
+  const KvUsage asked = usage(cache);
+  EXPECT_GT(open.code_bits, asked.code_bits);
+  EXPECT_GT(open.used_bytes, asked.used_bytes);
+  cache.key_bits.reset();
+  cache.value_bits = 2;
+  EXPECT_EQ(usage(cache).code_bits, asked.code_bits);
+  cache.value_bits.reset();
+  cache.policy = CachePolicy::kQuant;
+  EXPECT_EQ(usage(cache).code_bits, asked.code_bits);
+}
+
 TEST_P(TieredEngineTest, TheScoringThatWasChosenDecidesWhatStays) {
   CacheConfig cache = RoomForSome();
   const Run plain = GreedyOf(cache, 60);
