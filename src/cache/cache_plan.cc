@@ -23,15 +23,14 @@ class Planner {
 
   uint32_t history_windows() const { return history_windows_; }
 
-  CachePlan Plan(TierCapacity capacity, uint32_t retained_windows,
-                 uint32_t raised_steps = 0) const {
+  CachePlan Plan(TierCapacity capacity, uint32_t retained_windows, size_t raises = 0) const {
     const Geometry& g = request_.geometry;
     CachePlan plan{.limit_bytes = request_.limit_bytes,
                    .capacity = capacity,
                    .retained_windows = retained_windows,
-                   .least_format = format_,
-                   .heads = uint32_t(heads_),
-                   .raised_steps = raised_steps};
+                   .formats = std::vector<CodeFormat>(heads_, format_)};
+    for (const CodeRaise& raise : request_.raises.first(raises))
+      Raise(plan.formats[raise.head], raise.side);
     // Beside the history's share: sinks, the local zone, and the window that has just become
     // complete and pushes another one out.
     const uint64_t local = RoundUp(g.local, g.omega) + g.omega;
@@ -51,21 +50,20 @@ class Planner {
     plan.ledger_bytes = AlignedBuffer::RoundedBytes(
         heads_ * LedgerHeadBytes(plan.full_slots / g.omega, plan.code_windows(), pages) +
         ScoringBytes(request_.scoring, g.complete_windows(request_.capacity_tokens), heads_));
-    for (uint32_t step = 0; step < kCodeSteps; ++step) {
-      plan.code_bytes +=
-          CodePoolBytes(CodeFormatAt(format_, step), uint64_t{plan.HeadsAt(step)} * pages);
-    }
+    for (const FormatCount& count : CountFormats(plan.formats))
+      plan.code_bytes += CodePoolBytes(count.format, uint64_t{count.heads} * pages);
     return plan;
   }
 
-  // As many bits for `windows` codes per head as fit. By trying: a page less in one pool and one
+  // `windows` codes per head, of as many bits as fit. By trying: a page less in one pool and one
   // more in another may save bytes that rounding had cost.
-  CachePlan Raise(uint32_t windows) const {
-    for (uint32_t steps = (kCodeSteps - 1) * uint32_t(heads_); steps > 0; --steps) {
-      const CachePlan plan = Plan({.quantized = windows}, 0, steps);
-      if (plan.total_bytes() <= request_.limit_bytes) return plan;
+  CachePlan PlanRaised(uint32_t windows) const {
+    size_t raises = request_.raises.size();
+    while (raises > 0 &&
+           Plan({.quantized = windows}, 0, raises).total_bytes() > request_.limit_bytes) {
+      --raises;
     }
-    return Plan({.quantized = windows}, 0);
+    return Plan({.quantized = windows}, 0, raises);
   }
 
   // The most windows in [0, most] for which make(windows) stays within the limit, or -1.
@@ -113,18 +111,25 @@ std::string Advice(const KvShape& shape, const PlanRequest& request, uint64_t sm
 
 }  // namespace
 
-uint32_t CachePlan::HeadsAt(uint32_t step) const {
-  const uint32_t once = std::min(raised_steps, heads), twice = raised_steps - once;
-  return step == 0 ? heads - once : step == 1 ? once - twice : twice;
+double CachePlan::code_bits() const {
+  if (code_windows() == 0 || formats.empty()) return 0.0;
+  double bits = 0.0;
+  for (const CodeFormat& format : formats)
+    bits += 8.0 * double(format.page_bytes()) / (2.0 * kCodePageTokens * format.head_dim);
+  return bits / double(formats.size());
 }
 
-double CachePlan::code_bits() const {
-  if (code_windows() == 0) return 0.0;
-  uint64_t bytes = 0;
-  for (uint32_t step = 0; step < kCodeSteps; ++step) {
-    bytes += HeadsAt(step) * uint64_t{CodeFormatAt(least_format, step).page_bytes()};
+std::vector<FormatCount> CountFormats(std::span<const CodeFormat> formats) {
+  std::vector<FormatCount> counts;
+  for (const CodeFormat& format : formats) {
+    const auto found = std::ranges::find(counts, format, &FormatCount::format);
+    if (found == counts.end()) {
+      counts.push_back({format, 1});
+    } else {
+      ++found->heads;
+    }
   }
-  return 8.0 * double(bytes) / (2.0 * kCodePageTokens * least_format.head_dim * heads);
+  return counts;
 }
 
 uint64_t CodePoolBytes(const CodeFormat& format, uint64_t pages) {
@@ -158,7 +163,7 @@ uint64_t FullCacheBytes(const KvShape& shape, uint32_t capacity_tokens) {
 uint64_t CodeAllBytes(const KvShape& shape, const PlanRequest& request) {
   const Planner planner(shape, request);
   const uint32_t history = planner.history_windows();
-  // A short sequence may take less than the first slab of codes.
+  // A short sequence may take less in f16 than in pages of codes.
   return std::min(planner.Plan({.quantized = history}, 0).total_bytes(),
                   planner.Plan({.full = history}, 0).total_bytes());
 }
@@ -194,10 +199,8 @@ Result<CachePlan> PlanCache(const KvShape& shape, const PlanRequest& request) {
                     std::to_string(request.capacity_tokens) + " tokens is " +
                     std::to_string(smallest) + " bytes" + Advice(shape, request, smallest));
   }
-  if (request.split == TierSplit::kCodeHistory && request.bits == CodeBits::kAtLeast &&
-      uint32_t(most) == history) {
-    return planner.Raise(history);
-  }
+  if (request.split == TierSplit::kCodeHistory && uint32_t(most) == history)
+    return planner.PlanRaised(history);
   if (request.split != TierSplit::kFullAndCodes) return one_tier(uint32_t(most));
 
   // Full windows take their share of what the history may use; each keeps a code as well, once it

@@ -3,6 +3,9 @@
 // within the limit.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "cache/kv_shape.h"
 #include "core/aligned_buffer.h"
 #include "core/geometry.h"
@@ -22,15 +25,16 @@ enum class TierSplit {
   kFullAndCodes,  // a share of the history's bytes for full windows, the rest for codes
 };
 
-// Bits of codes: what the request says in every head; or at least that, and where the whole history
-// fits and bytes are left, more in the heads that need it most. A head is raised in steps.
-enum class CodeBits { kExact, kAtLeast };
-inline constexpr uint32_t kCodeSteps = 3;
-// Step 0 .. 2 of a head whose codes have at least `least`'s bits: K3/V2, K4/V2, K4/V4.
-constexpr CodeFormat CodeFormatAt(CodeFormat least, uint32_t step) {
-  if (step >= 1) least.key_bits = 4;
-  if (step >= 2) least.value_bits = 4;
-  return least;
+// Four bits instead of fewer for one side of a head's codes. `head` is a place in
+// [routed layers, kv_heads].
+struct CodeRaise {
+  enum class Side : uint8_t { kKey, kValue };
+  uint32_t head = 0;
+  Side side = Side::kKey;
+  friend constexpr bool operator==(const CodeRaise&, const CodeRaise&) = default;
+};
+constexpr void Raise(CodeFormat& format, CodeRaise::Side side) {
+  (side == CodeRaise::Side::kKey ? format.key_bits : format.value_bits) = 4;
 }
 
 struct PlanRequest {
@@ -38,21 +42,20 @@ struct PlanRequest {
   float full_share = 0.3f;  // of the history's bytes, for kFullAndCodes
   Geometry geometry = {};
   uint32_t key_bits = 3, value_bits = 2;
-  CodeBits bits = CodeBits::kExact;  // kAtLeast works for kCodeHistory alone
   ScoringConfig scoring = {};
   uint32_t capacity_tokens = 0;   // prompt and answer
   uint32_t max_batch_tokens = 0;  // sizes the rings of sliding-window layers
   uint64_t limit_bytes = 0;
+  // Of kCodeHistory: where the whole history fits, as many of these as fit too, in their order.
+  std::span<const CodeRaise> raises = {};
 };
 
 struct CachePlan {
   uint64_t limit_bytes = 0;
-  TierCapacity capacity;          // history windows per (layer, KV head)
-  uint32_t retained_windows = 0;  // codes kept of windows that are full again
-  uint32_t full_slots = 0;        // f16 tokens per (layer, KV head), a multiple of 16
-  CodeFormat least_format;        // of every head's codes
-  uint32_t heads = 0;             // (layer, KV head)s that routing reviews
-  uint32_t raised_steps = 0;      // over all heads, at most 2 for each
+  TierCapacity capacity;            // history windows per (layer, KV head)
+  uint32_t retained_windows = 0;    // codes kept of windows that are full again
+  uint32_t full_slots = 0;          // f16 tokens per (layer, KV head), a multiple of 16
+  std::vector<CodeFormat> formats;  // of each head's codes, [routed layers, kv_heads]
   // At most; their sum is within the limit.
   uint64_t full_bytes = 0;    // f16 tokens of routed layers, rings of the others
   uint64_t ledger_bytes = 0;  // scores, window ids, tables of pages
@@ -60,16 +63,17 @@ struct CachePlan {
   uint64_t total_bytes() const { return full_bytes + ledger_bytes + code_bytes; }
 
   uint32_t code_windows() const { return capacity.quantized + retained_windows; }
-  // Codes of the head that is the rank-th in need: all heads are raised once before any is again.
-  CodeFormat FormatOf(uint32_t rank) const { return CodeFormatAt(least_format, StepOf(rank)); }
-  uint32_t StepOf(uint32_t rank) const {
-    return uint32_t(raised_steps > rank) + uint32_t(raised_steps > heads + rank);
-  }
-  uint32_t HeadsAt(uint32_t step) const;
   // Per element, the mean of keys and values over all heads, scales and padding of rows included; 0
   // when nothing is coded.
   double code_bits() const;
 };
+
+// The different formats of a plan's heads, and how many heads have each.
+struct FormatCount {
+  CodeFormat format;
+  uint32_t heads = 0;
+};
+std::vector<FormatCount> CountFormats(std::span<const CodeFormat> formats);
 
 // What the ledger holds of a window.
 struct WindowRecord {

@@ -37,7 +37,7 @@ void RoutingScratch::Reserve(size_t windows, const CodeFormat& format) {
   entries.reserve(windows);
   entry_place.reserve(windows);
   decision.Reserve(windows);
-  page.resize(format.page_bytes());
+  page.resize(std::max(page.size(), format.page_bytes()));
   rows.resize(size_t{3} * format.head_dim);
 }
 

@@ -31,8 +31,8 @@ struct RoutingScratch {
   std::vector<uint8_t> page;  // one page, for swapping codes
   std::vector<float> rows;    // mu, key, value
 
-  // So that an event with this many windows in a head, whose pages have at most the format's size,
-  // allocates nothing.
+  // So that an event with this many windows in a head of this format allocates nothing. Room that
+  // is there stays.
   void Reserve(size_t windows, const CodeFormat& format);
 };
 

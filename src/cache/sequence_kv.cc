@@ -70,29 +70,20 @@ Result<SequenceKv::Region> SequenceKv::AllocateRegion(uint32_t slots, RegionLaye
 
 void SequenceKv::MakePools() {
   const CachePlan& plan = config_.plan;
+  QEVICT_CHECK_EQ(plan.formats.size(), size_t{RoutedLayers(shape_)} * shape_.kv_heads);
   const uint64_t pages = CodePages(plan.code_windows(), config_.geometry.omega);
-  for (uint32_t step = 0; step < kCodeSteps; ++step) {
-    pools_[step] = std::make_unique<PagePool>(
-        PagePool::Config{.page_bytes = CodeFormatAt(plan.least_format, step).page_bytes(),
-                         .slab_pages = kSlabPages,
-                         .most_pages = plan.HeadsAt(step) * pages},
-        *budget_);
+  const std::vector<FormatCount> counts = CountFormats(plan.formats);
+  for (const FormatCount& count : counts) {
+    pools_.push_back(
+        std::make_unique<PagePool>(PagePool::Config{.page_bytes = count.format.page_bytes(),
+                                                    .slab_pages = kSlabPages,
+                                                    .most_pages = count.heads * pages},
+                                   *budget_));
   }
-}
-
-// Of [routed layers, kv_heads]: those that the codec says need it most have been raised first.
-std::vector<uint32_t> SequenceKv::StepsOfHeads() const {
-  std::vector<uint32_t> steps(config_.plan.heads, 0);
-  if (!codes()) return steps;
-  uint32_t rank = 0;
-  for (const uint32_t place : config_.codec->heads_by_need()) {
-    const uint32_t layer = place / shape_.kv_heads;
-    if (shape_.is_swa(layer)) continue;
-    steps[HeadIndex(LayerId(layer), KvHeadId(place % shape_.kv_heads))] =
-        config_.plan.StepOf(rank++);
+  for (const CodeFormat& format : plan.formats) {
+    const auto found = std::ranges::find(counts, format, &FormatCount::format);
+    pool_of_.push_back(uint32_t(found - counts.begin()));
   }
-  QEVICT_CHECK_EQ(rank, config_.plan.heads);
-  return steps;
 }
 
 Status SequenceKv::AllocateLedger() {
@@ -112,24 +103,20 @@ Status SequenceKv::AllocateLedger() {
   };
   routed_index_.resize(shape_.layers);
   for (uint32_t l = 0, routed = 0; l < shape_.layers; ++l) {
-    if (!shape_.is_swa(l)) routed_index_[l] = routed++;
-  }
-  steps_ = StepsOfHeads();
-  for (uint32_t l = 0; l < shape_.layers; ++l) {
     if (shape_.is_swa(l)) continue;
+    routed_index_[l] = routed++;
     for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
       HeadWindows::Storage storage;
       storage.pages = take(static_cast<uint8_t**>(nullptr), pages);
       storage.full = take(static_cast<WindowRecord*>(nullptr), full);
       storage.codes = take(static_cast<WindowRecord*>(nullptr), codes);
-      const uint32_t step = steps_[heads_.size()];
-      heads_.emplace_back(storage,
-                          HeadWindows::Context{.geometry = config_.geometry,
-                                               .format = CodeFormatAt(plan.least_format, step),
-                                               .codec = config_.codec,
-                                               .pool = pools_[step].get(),
-                                               .layer = LayerId(l),
-                                               .kv_head = KvHeadId(h)});
+      const size_t index = heads_.size();
+      heads_.emplace_back(storage, HeadWindows::Context{.geometry = config_.geometry,
+                                                        .format = plan.formats[index],
+                                                        .codec = config_.codec,
+                                                        .pool = pools_[pool_of_[index]].get(),
+                                                        .layer = LayerId(l),
+                                                        .kv_head = KvHeadId(h)});
     }
   }
   const ScoringConfig& scoring = config_.scoring;
@@ -206,7 +193,7 @@ Status SequenceKv::PrepareRouting(uint32_t new_size) {
   const Geometry& g = config_.geometry;
   const uint32_t history = g.history_windows(size_tokens_);
   const uint32_t grown = g.history_windows(new_size) - history;
-  std::array<size_t, kCodeSteps> pages = {};
+  pool_pages_.assign(pools_.size(), 0);
   size_t windows = 0;
   for (size_t h = 0; h < heads_.size(); ++h) {
     const HeadWindows& head = heads_[h];
@@ -215,16 +202,15 @@ Status SequenceKv::PrepareRouting(uint32_t new_size) {
     const auto in_history = [history](const WindowRecord& r) { return r.window.value < history; };
     const uint32_t uncoded =
         uint32_t(std::ranges::count_if(head.full(), in_history)) - uint32_t(head.retained().size());
-    pages[steps_[h]] +=
+    pool_pages_[pool_of_[h]] +=
         head.PagesFor(std::min(grown + uncoded, config_.plan.code_windows() - codes));
     windows = std::max(windows, head.full().size() + codes);
   }
   windows += g.complete_windows(new_size) - g.complete_windows(size_tokens_);
-  scratch_.Reserve(windows, CodeFormatAt(config_.plan.least_format, kCodeSteps - 1));
+  for (const HeadWindows& head : heads_) scratch_.Reserve(windows, head.format());
   if (config_.observer != nullptr) moves_.reserve(windows);
-  for (uint32_t step = 0; step < kCodeSteps; ++step) {
-    QEVICT_RETURN_IF_ERROR(pools_[step]->Reserve(pages[step]));
-  }
+  for (size_t p = 0; p < pools_.size(); ++p)
+    QEVICT_RETURN_IF_ERROR(pools_[p]->Reserve(pool_pages_[p]));
   return {};
 }
 
@@ -470,7 +456,7 @@ Status SequenceKv::Truncate(uint32_t size_tokens) {
 
 uint64_t SequenceKv::code_bytes() const {
   uint64_t bytes = 0;
-  for (const auto& pool : pools_) bytes += pool == nullptr ? 0 : pool->used_bytes();
+  for (const auto& pool : pools_) bytes += pool->used_bytes();
   return bytes;
 }
 

@@ -165,7 +165,6 @@ class SequenceKv {
   }
   uint32_t most_cells() const;  // of any head of a routed layer
   void MakePools();
-  std::vector<uint32_t> StepsOfHeads() const;
   Status AllocateLedger();
   Status PrepareRouting(uint32_t new_size);
   Status FitFullTier(uint32_t tokens);
@@ -189,11 +188,11 @@ class SequenceKv {
   std::vector<ByteBudget::Claim> claims_;
   Region resident_, staging_;
   AlignedBuffer ledger_;
-  std::vector<uint32_t> routed_index_;  // [layers]
-  // By step of the plan's formats; heads point to them.
-  std::array<std::unique_ptr<PagePool>, kCodeSteps> pools_;
-  std::vector<HeadWindows> heads_;  // [routed layers, kv_heads]
-  std::vector<uint32_t> steps_;     // of the heads
+  std::vector<uint32_t> routed_index_;            // [layers]
+  std::vector<std::unique_ptr<PagePool>> pools_;  // one per format; heads point to them
+  std::vector<HeadWindows> heads_;                // [routed layers, kv_heads]
+  std::vector<uint32_t> pool_of_;                 // of the heads
+  std::vector<size_t> pool_pages_;                // that a batch may take of each pool
   RoutingScratch scratch_;
   bool tracks_mass_ = false;
   mutable std::vector<MassUnits> masses_;

@@ -27,12 +27,9 @@ struct HeadTables {
   std::vector<float> weight;  // a, [head_dim]; equal within a RoPE pair, so right at every position
   std::vector<float> mean;    // m, [head_dim]: of the keys before RoPE
   float key_scale = 1.0f, value_scale = 1.0f;  // what scale byte 128 stands for
-  // Variance of a score q . k / sqrt(head_dim) when a code's error is as large as what it codes;
-  // a code of b bits leaves LevelsOf(b)'s share of it. 0: nobody asks for these keys.
-  float key_noise = 0.0f;
 
-  // Error kInvalidArgument: a size that is not head_dim, a number that is not finite, a weight or
-  // scale outside 2^-40 .. 2^40, or a noise below 0.
+  // Error kInvalidArgument: a size that is not head_dim, a number that is not finite, or a weight
+  // or scale outside 2^-40 .. 2^40.
   Status Validate(uint32_t head_dim) const;
 };
 

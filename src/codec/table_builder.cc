@@ -12,7 +12,6 @@ namespace {
 // A channel that hardly varies, or that queries hardly read, keeps this share of the mean channel's
 // energy: weights stay within 10^(+-1.5) of each other on either count.
 constexpr double kLeastEnergy = 1e-6;
-constexpr double kLargestNoise = 0x1p40;
 
 bool IsFinite(const float* x, size_t size) {
   // Larger numbers than an f16 cache can hold are no better than infinities.
@@ -100,8 +99,7 @@ void TableBuilder::TiePairs(std::vector<double>& energy) const {
   }
 }
 
-void TableBuilder::Weigh(HeadTables& tables) const {
-  const std::vector<float>& mean = tables.mean;
+std::vector<float> TableBuilder::Weights(const std::vector<float>& mean) const {
   const RopePairs& pairs = blocks_->pairs();
   std::vector<double> w = query_squares_, variance = key_squares_;
   float shrinking[kMaxCodedHeadDim];
@@ -121,18 +119,15 @@ void TableBuilder::Weigh(HeadTables& tables) const {
     TiePairs(*energy);
     RaiseToLeast(*energy);
   }
-  double log_sum = 0, noise = 0;
+  double log_sum = 0;
   std::vector<double> weight(format_.head_dim);
   for (uint32_t c = 0; c < format_.head_dim; ++c) {
     weight[c] = std::pow(w[c] / variance[c], 0.25);
     log_sum += std::log(weight[c]) / format_.head_dim;
-    noise += std::sqrt(w[c] * variance[c]);  // this a makes both sums of the product the same
   }
-  for (uint32_t c = 0; c < format_.head_dim; ++c)
-    tables.weight[c] = float(weight[c] / std::exp(log_sum));
-  if (queries_ == 0) return;
-  noise /= format_.head_dim;
-  tables.key_noise = float(std::min(noise * noise / double(queries_), kLargestNoise));
+  std::vector<float> normalised;
+  for (double a : weight) normalised.push_back(float(a / std::exp(log_sum)));
+  return normalised;
 }
 
 void TableBuilder::MeasureScales(HeadTables& tables) const {
@@ -158,7 +153,7 @@ HeadTables TableBuilder::Build() const {
   if (tokens_ == 0) return tables;
   for (uint32_t c = 0; c < format_.head_dim; ++c)
     tables.mean[c] = float(key_sums_[c] / double(tokens_));
-  Weigh(tables);
+  tables.weight = Weights(tables.mean);
   MeasureScales(tables);
   return tables;
 }

@@ -7,8 +7,6 @@
 //   a    = sqrt(sqrt(w) / s), divided by its geometric mean
 // a minimises the noise of the scores: a rotated code's error is spread evenly, so that noise is in
 // proportion to (sum_i a_i^2 s_i^2) (sum_i w_i / a_i^2). Tied, a does not depend on the position.
-// key_noise is that product, of the w and s of one query and key, over head_dim^2: once because a
-// channel gets 1 / head_dim of the error, once for the score's own factor.
 // key_scale and value_scale are the geometric means of the scales of a sample of the rows.
 //
 // Memory does not grow: moments, and a sample of kSampleTokens rows. One thread per builder.
@@ -59,7 +57,7 @@ class TableBuilder {
  private:
   void Sample(const float* key, const float* value, Position position);
   void TiePairs(std::vector<double>& energy) const;
-  void Weigh(HeadTables& tables) const;
+  std::vector<float> Weights(const std::vector<float>& mean) const;
   void MeasureScales(HeadTables& tables) const;
 
   CodeFormat format_;

@@ -1,8 +1,6 @@
 #include "codec/window_codec.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <string>
 
 #include "core/check.h"
@@ -41,11 +39,6 @@ Result<std::unique_ptr<WindowCodec>> WindowCodec::Create(Config config) {
       codec->heads_.emplace_back(format, tables, &codec->rotation_);
     }
   }
-  codec->by_need_.resize(codec->config_.heads.size());
-  std::iota(codec->by_need_.begin(), codec->by_need_.end(), 0u);
-  std::ranges::stable_sort(codec->by_need_, std::ranges::greater(), [&codec](uint32_t head) {
-    return codec->config_.heads[head].key_noise;
-  });
   codec->config_.heads.clear();
   return codec;
 }

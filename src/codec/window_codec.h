@@ -32,9 +32,6 @@ class WindowCodec {
   const HeadTables& tables(LayerId layer, KvHeadId head) const {
     return heads_[HeadIndex(layer, head)].tables();
   }
-  // Places in [layers, kv_heads] of the heads whose keys lose most by a code of few bits, first:
-  // those of the largest key_noise.
-  std::span<const uint32_t> heads_by_need() const { return by_need_; }
   const MeanRotation& turns() const { return turns_; }
   size_t BiasBlockOf(WindowId window) const { return window.value / windows_per_block_; }
   // mu[head_dim] of the window's keys.
@@ -55,7 +52,6 @@ class WindowCodec {
   Rotation rotation_;
   MeanRotation turns_;
   std::vector<HeadCodec> heads_;  // [formats, layers, kv_heads]; their tables are copies
-  std::vector<uint32_t> by_need_;
   uint32_t windows_per_block_;
 };
 

@@ -76,10 +76,7 @@ struct CacheConfig {
   ScoringConfig scoring() const;
   uint32_t least_key_bits() const { return key_bits.value_or(3); }
   uint32_t least_value_bits() const { return value_bits.value_or(2); }
-  CodeBits code_bits() const {
-    return policy == CachePolicy::kAuto && !key_bits && !value_bits ? CodeBits::kAtLeast
-                                                                    : CodeBits::kExact;
-  }
+  bool raises_bits() const { return policy == CachePolicy::kAuto && !key_bits && !value_bits; }
   // Whether routing may have to choose which windows stay.
   bool chooses() const {
     return budget.has_value() && policy != CachePolicy::kFull && policy != CachePolicy::kQuant;

@@ -17,8 +17,8 @@ namespace qevict {
 namespace {
 
 // Its last two digits are the version. Tables of version 01 had scales that did not fit keys with a
-// large mean, those of 02 no noise.
-constexpr char kMagic[] = "QEVTAB03";
+// large mean.
+constexpr char kMagic[] = "QEVTAB02";
 constexpr size_t kMagicNameChars = 6;
 constexpr size_t kHexDigits = 64;
 constexpr uint64_t kHeadBytes = 8 << 20;
@@ -75,7 +75,7 @@ Result<std::optional<std::vector<HeadTables>>> ReadTables(const std::string& pat
   if (status.type() == std::filesystem::file_type::none) {
     return Fail(ErrorCode::kIo, path + " cannot be read (" + error.message() + ")");
   }
-  const size_t head_floats = size_t{2} * shape.head_dim + 3;
+  const size_t head_floats = size_t{2} * shape.head_dim + 2;
   const size_t heads = size_t{shape.layers} * shape.kv_heads;
   const size_t payload = sizeof(Header) + heads * head_floats * sizeof(float);
   const Error wrong = {ErrorCode::kBadFile,
@@ -110,7 +110,6 @@ Result<std::optional<std::vector<HeadTables>>> ReadTables(const std::string& pat
     take(head.mean.data(), shape.head_dim);
     take(&head.key_scale, 1);
     take(&head.value_scale, 1);
-    take(&head.key_noise, 1);
     if (!head.Validate(shape.head_dim)) {
       return Fail(ErrorCode::kBadFile, path + " holds numbers that cannot be used; delete it");
     }
@@ -142,7 +141,6 @@ Status WriteTables(const std::string& path, const std::string& fingerprint,
     put(head.mean.data(), head.mean.size());
     put(&head.key_scale, 1);
     put(&head.value_scale, 1);
-    put(&head.key_noise, 1);
   }
   content += Digest({reinterpret_cast<const uint8_t*>(content.data()), content.size()});
   QEVICT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));

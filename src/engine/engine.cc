@@ -6,6 +6,7 @@
 
 #include "cache/batch_attention.h"
 #include "cache/cache_plan.h"
+#include "cache/raise_order.h"
 #include "cache/reference_attention.h"
 #include "core/cpu_count.h"
 #include "core/isa.h"
@@ -217,11 +218,11 @@ class GgufEngine final : public Engine {
                         .geometry = cache_.geometry,
                         .key_bits = cache_.least_key_bits(),
                         .value_bits = cache_.least_value_bits(),
-                        .bits = cache_.code_bits(),
                         .scoring = cache_.scoring(),
                         .capacity_tokens = capacity_tokens,
                         .max_batch_tokens = prefill_chunk_,
-                        .limit_bytes = UINT64_MAX};
+                        .limit_bytes = UINT64_MAX,
+                        .raises = raises_};
     // A full sequence of a tiered engine is there to be measured, whatever the budget.
     if (cache_.budget && (cache.tiered || cache_.policy == CachePolicy::kFull)) {
       request.limit_bytes = cache_.budget->LimitBytes(FullCacheBytes(shape, capacity_tokens));
@@ -244,13 +245,16 @@ class GgufEngine final : public Engine {
         .heads = {},
         .sinks = cache_.geometry.sinks,
         .omega = cache_.geometry.omega};
-    const CodeFormat least{h.head_dim, cache_.least_key_bits(), cache_.least_value_bits()};
-    for (uint32_t step = 0; step < kCodeSteps; ++step) {
-      if (step == 0 || cache_.code_bits() == CodeBits::kAtLeast)
-        config.formats.push_back(CodeFormatAt(least, step));
+    const uint32_t key_bits = cache_.least_key_bits(), value_bits = cache_.least_value_bits();
+    config.formats = {{h.head_dim, key_bits, value_bits}};
+    if (cache_.raises_bits()) {
+      config.formats.push_back({h.head_dim, 4, value_bits});
+      config.formats.push_back({h.head_dim, key_bits, 4});
+      config.formats.push_back({h.head_dim, 4, 4});
     }
     QEVICT_ASSIGN_OR_RETURN(config.heads, FittedTables(config, progress, cancel));
     QEVICT_ASSIGN_OR_RETURN(codec_, WindowCodec::Create(std::move(config)));
+    if (cache_.raises_bits()) raises_ = RaiseOrder(h.kv_shape(), *codec_);
     return {};
   }
 
@@ -430,6 +434,7 @@ class GgufEngine final : public Engine {
   ScorePolicy policy_;
   RoutingObserver* routing_observer_ = nullptr;
   std::unique_ptr<WindowCodec> codec_;  // null: nothing is coded
+  std::vector<CodeRaise> raises_;       // empty: codes have the bits that were asked for
   uint32_t threads_ = 1;
   Isa isa_ = Isa::kScalar;
   std::unique_ptr<GgufFile> file_;

@@ -170,10 +170,33 @@ TEST(CachePlanTest, WhatScoringKeepsOfWindowsIsPaidFor) {
   EXPECT_LE(scored.total_bytes(), request.limit_bytes);
 }
 
+std::vector<CodeRaise> ShuffledRaises(const KvShape& shape, test::Random& random) {
+  std::vector<CodeRaise> raises;
+  for (uint32_t head = 0; head < RoutedLayers(shape) * shape.kv_heads; ++head) {
+    raises.push_back({head, CodeRaise::Side::kKey});
+    raises.push_back({head, CodeRaise::Side::kValue});
+  }
+  for (size_t i = raises.size(); i > 1; --i) std::swap(raises[i - 1], raises[random.Below(i)]);
+  return raises;
+}
+
+// How many of the raises a plan has made; they are a beginning of the list.
+size_t RaisesMade(const CachePlan& plan, std::span<const CodeRaise> raises) {
+  std::vector<CodeFormat> formats(plan.formats.size(), {plan.formats.front().head_dim, 3, 2});
+  size_t made = 0;
+  while (formats != plan.formats && made < raises.size()) {
+    Raise(formats[raises[made].head], raises[made].side);
+    ++made;
+  }
+  EXPECT_EQ(formats, plan.formats);
+  return made;
+}
+
 // Any model, geometry and length, with its history as codes of at least K3/V2.
 struct RandomRequest {
   KvShape shape;
   PlanRequest request;
+  std::vector<CodeRaise> raises;
 
   explicit RandomRequest(test::Random& random) {
     shape = {.layers = 1 + uint32_t(random.Below(40)),
@@ -185,96 +208,80 @@ struct RandomRequest {
       shape.swa_window = 64;
       for (uint32_t l = 0; l < shape.layers; ++l) shape.swa_layer.push_back(l % 3 == 1);
     }
+    raises = ShuffledRaises(shape, random);
     request = {.split = TierSplit::kCodeHistory,
                .geometry = {.omega = 1 + uint32_t(random.Below(32)),
                             .sinks = uint32_t(random.Below(8)),
                             .local = 1 + uint32_t(random.Below(100))},
-               .bits = CodeBits::kAtLeast,
-               .capacity_tokens = 200 + uint32_t(random.Below(20'000)),
+               .capacity_tokens = 2000 + uint32_t(random.Below(20'000)),
                .max_batch_tokens = 64,
-               .limit_bytes = UINT64_MAX / 2};
+               .limit_bytes = UINT64_MAX / 2,
+               .raises = raises};
   }
 };
 
-TEST(CachePlanTest, MoreBytesNeverMeanFewerBitsAndEveryByteThatFitsIsSpent) {
+TEST(CachePlanTest, MoreBytesNeverMeanFewerBitsAndAllThatFitsIsSpent) {
   test::Random random(20261130);
   for (int run = 0; run < 60; ++run) {
     SCOPED_TRACE("run " + std::to_string(run));
     RandomRequest one(random);
-    const uint64_t all_codes = CodeAllBytes(one.shape, one.request);
-    const uint64_t full = PlanCache(one.shape, one.request).value().total_bytes();
-    uint32_t last_steps = 0;
+    PlanRequest& request = one.request;
+    const uint64_t all_codes = CodeAllBytes(one.shape, request);
+    const uint64_t full = PlanCache(one.shape, request).value().total_bytes();
+    size_t last = 0;
     for (uint64_t limit = all_codes; limit < full; limit += 1 + (full - all_codes) / 97) {
-      one.request.limit_bytes = limit;
-      const CachePlan plan = PlanCache(one.shape, one.request).value();
+      request.limit_bytes = limit;
+      const CachePlan plan = PlanCache(one.shape, request).value();
       ASSERT_LE(plan.total_bytes(), limit);
-      ASSERT_GE(plan.raised_steps, last_steps);
-      last_steps = plan.raised_steps;
-      ASSERT_LE(last_steps, (kCodeSteps - 1) * plan.heads);
-      EXPECT_EQ(plan.capacity.quantized,
-                one.request.geometry.history_windows(one.request.capacity_tokens));
-      if (last_steps == (kCodeSteps - 1) * plan.heads) break;
-      // The next head would not have fitted: its pages grow from one format to the next, and two
-      // pools may each begin a page of memory.
-      const uint32_t next = last_steps / plan.heads;
-      const uint64_t growth = CodePages(plan.code_windows(), one.request.geometry.omega) *
-                              uint64_t{CodeFormatAt(plan.least_format, next + 1).page_bytes() -
-                                       CodeFormatAt(plan.least_format, next).page_bytes()};
-      EXPECT_GT(plan.total_bytes() + growth + 2 * 4096, limit);
+      EXPECT_EQ(plan.capacity.quantized, request.geometry.history_windows(request.capacity_tokens));
+      const size_t made = RaisesMade(plan, one.raises);
+      ASSERT_GE(made, last);
+      last = made;
+      if (made == one.raises.size()) break;
+      // The next would not have fitted, even if every pool began a page of memory for it.
+      CodeFormat format = plan.formats[one.raises[made].head];
+      const size_t before = format.page_bytes();
+      Raise(format, one.raises[made].side);
+      const uint64_t growth = CodePages(plan.code_windows(), request.geometry.omega) *
+                              uint64_t{format.page_bytes() - before};
+      EXPECT_GT(plan.total_bytes() + growth + uint64_t{4 * 4096}, limit);
     }
-    EXPECT_GT(last_steps, 0u);
+    EXPECT_GT(last, 0u);
   }
 }
 
-TEST(CachePlanTest, BitsThatWereAskedForExactlyStayInEveryHead) {
+TEST(CachePlanTest, WithoutAnOrderEveryHeadHasTheBitsThatWereAskedFor) {
   PlanRequest request = Request(TierSplit::kCodeHistory, FullCacheBytes(Shape(), 9000) / 2);
   request.key_bits = 2;
   request.value_bits = 1;
-  const CachePlan exact = PlanCache(Shape(), request).value();
-  EXPECT_EQ(exact.raised_steps, 0u);
-  for (uint32_t rank = 0; rank < exact.heads; ++rank) {
-    EXPECT_EQ(exact.FormatOf(rank), (CodeFormat{64, 2, 1}));
-  }
-  EXPECT_EQ(exact.code_bits(), 1.5 + 8.0 / 64);
-  // Other splits have other uses for their bytes.
+  const CachePlan plan = PlanCache(Shape(), request).value();
+  EXPECT_EQ(plan.formats, std::vector<CodeFormat>(6, CodeFormat{64, 2, 1}));
+  EXPECT_EQ(plan.code_bits(), 1.5 + 8.0 / 64);
+}
+
+TEST(CachePlanTest, OtherSplitsHaveOtherUsesForTheirBytes) {
+  test::Random random(3);
+  const std::vector<CodeRaise> raises = ShuffledRaises(Shape(), random);
   for (TierSplit split : {TierSplit::kCodeAll, TierSplit::kFullHistory, TierSplit::kFullAndCodes}) {
-    request = Request(split, FullCacheBytes(Shape(), 9000) / 2);
-    request.bits = CodeBits::kAtLeast;
-    EXPECT_EQ(PlanCache(Shape(), request).value().raised_steps, 0u);
+    PlanRequest request = Request(split, FullCacheBytes(Shape(), 9000) / 2);
+    request.raises = raises;
+    EXPECT_EQ(RaisesMade(PlanCache(Shape(), request).value(), raises), 0u);
   }
 }
 
-TEST(CachePlanTest, NoHeadIsRaisedWhileWindowsAreEvicted) {
+TEST(CachePlanTest, NothingIsRaisedWhileWindowsAreEvicted) {
+  test::Random random(3);
+  const std::vector<CodeRaise> raises = ShuffledRaises(Shape(), random);
   PlanRequest request = Request(TierSplit::kCodeHistory, 0);
-  request.bits = CodeBits::kAtLeast;
+  request.raises = raises;
   const uint64_t all_codes = CodeAllBytes(Shape(), request);
-  request.limit_bytes = all_codes - 1;
-  CachePlan plan = PlanCache(Shape(), request).value();
-  EXPECT_LT(plan.capacity.quantized, request.geometry.history_windows(9000));
-  EXPECT_EQ(plan.raised_steps, 0u);
-  request.limit_bytes = all_codes;
-  plan = PlanCache(Shape(), request).value();
-  EXPECT_EQ(plan.capacity.quantized, request.geometry.history_windows(9000));
-  EXPECT_EQ(plan.raised_steps, 0u);
-}
-
-TEST(CachePlanTest, HeadsAreRaisedInTheirOrderAllOnceBeforeAnyTwice) {
-  CachePlan plan{.capacity = {.quantized = 10}, .least_format = {64, 3, 2}, .heads = 4};
-  double last_bits = 0.0;
-  for (plan.raised_steps = 0; plan.raised_steps <= 8; ++plan.raised_steps) {
-    uint32_t counts[kCodeSteps] = {};
-    for (uint32_t rank = 0; rank < 4; ++rank) {
-      ++counts[plan.StepOf(rank)];
-      EXPECT_LE(plan.StepOf(rank), plan.StepOf(rank == 0 ? 0 : rank - 1));
-      EXPECT_EQ(plan.FormatOf(rank), CodeFormatAt(plan.least_format, plan.StepOf(rank)));
-    }
-    for (uint32_t step = 0; step < kCodeSteps; ++step)
-      EXPECT_EQ(plan.HeadsAt(step), counts[step]) << plan.raised_steps;
-    EXPECT_EQ(counts[1] + 2 * counts[2], plan.raised_steps);
-    EXPECT_GT(plan.code_bits(), last_bits);
-    last_bits = plan.code_bits();
+  for (const uint64_t limit : {all_codes - 1, all_codes}) {
+    request.limit_bytes = limit;
+    const CachePlan plan = PlanCache(Shape(), request).value();
+    EXPECT_EQ(plan.capacity.quantized == request.geometry.history_windows(9000),
+              limit == all_codes);
+    EXPECT_EQ(RaisesMade(plan, raises), 0u);
   }
-  EXPECT_EQ(last_bits, 4.0 + 8.0 / 64);
 }
 
 TEST(CachePlanTest, AGeometryThatCannotWorkIsRefused) {
@@ -289,12 +296,14 @@ TEST(CachePlanTest, AGeometryThatCannotWorkIsRefused) {
 // What a plan says beside what the operating system hands out: before the first token, and when
 // every window of the history has come.
 TEST(CachePlanTest, ItsBytesAreThoseThatASequenceAllocates) {
+  test::Random random(8);
   for (const KvShape& shape : {Shape(), ShapeWithRings()}) {
     for (TierSplit split : kSplits) {
       for (uint64_t divisor : {1, 3, 4, 6}) {
         PlanRequest request = Request(split, FullCacheBytes(shape, 2000) / divisor);
         request.capacity_tokens = 2000;
-        request.bits = CodeBits::kAtLeast;
+        const std::vector<CodeRaise> raises = ShuffledRaises(shape, random);
+        request.raises = raises;
         request.scoring = divisor == 4 ? kKeepsMost : kPlain;
         if (divisor == 1) request.limit_bytes += 1u << 20;  // the ledger, and whole pages
         const auto plan = PlanCache(shape, request);

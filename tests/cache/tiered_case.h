@@ -42,9 +42,9 @@ struct TieredConfig {
   RowContent content = RowContent::kRandom;
   uint32_t capacity_tokens = 0, max_batch_tokens = 0;
   uint32_t threads = 1;
-  uint32_t raised_steps = 0;  // of kTight: heads whose codes have more bits
-  bool tiers = true;          // false: a plain f16 cache
-  bool reference = false;     // attends with ReferenceAttention
+  std::vector<CodeRaise> raises = {};  // of kTight: sides of codes that have four bits
+  bool tiers = true;                   // false: a plain f16 cache
+  bool reference = false;              // attends with ReferenceAttention
   RoutingObserver* observer = nullptr;
   const RoutingPolicy* policy = nullptr;  // null: as `room` says
   ScoringConfig scoring = {};
@@ -71,9 +71,9 @@ inline CachePlan TightPlan(const TieredConfig& config) {
   const uint64_t routed = RoutedLayers(config.shape), kv_heads = config.shape.kv_heads;
   CachePlan plan{.capacity = config.capacity,
                  .retained_windows = config.capacity.full,
-                 .least_format = {config.shape.head_dim, 3, 2},
-                 .heads = uint32_t(routed * kv_heads),
-                 .raised_steps = config.raised_steps};
+                 .formats = std::vector<CodeFormat>(routed * kv_heads,
+                                                    CodeFormat{config.shape.head_dim, 3, 2})};
+  for (const CodeRaise& raise : config.raises) Raise(plan.formats[raise.head], raise.side);
   const uint32_t local_windows = (g.local + g.omega - 1) / g.omega + 1;
   plan.full_slots = blocks(g.sinks + (local_windows + config.capacity.full) * g.omega);
   const uint64_t rings =
@@ -85,15 +85,11 @@ inline CachePlan TightPlan(const TieredConfig& config) {
   plan.ledger_bytes = AlignedBuffer::RoundedBytes(
       routed * kv_heads * LedgerHeadBytes(plan.full_slots / g.omega, plan.code_windows(), pages) +
       ScoringBytes(config.scoring, g.complete_windows(config.capacity_tokens), routed * kv_heads));
-  uint64_t pages_at[kCodeSteps] = {};
-  for (uint32_t rank = 0; rank < plan.heads; ++rank) {
-    const CodeFormat format = plan.FormatOf(rank);
-    pages_at[format.value_bits == 4 ? 2 : format.key_bits == 4 ? 1 : 0] += pages;
-  }
-  for (uint32_t step = 0; step < kCodeSteps; ++step) {
-    plan.code_bytes += AlignedBuffer::RoundedBytes(
-        pages_at[step] * CodeFormatAt(plan.least_format, step).page_bytes());
-  }
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> pool_bytes;
+  for (const CodeFormat& format : plan.formats)
+    pool_bytes[{format.key_bits, format.value_bits}] += pages * format.page_bytes();
+  for (const auto& [format, bytes] : pool_bytes)
+    plan.code_bytes += AlignedBuffer::RoundedBytes(bytes);
   plan.limit_bytes = plan.total_bytes();
   return plan;
 }

@@ -85,14 +85,16 @@ std::vector<RandomRun> RandomRuns() {
   TieredConfig large = Small(32);
   large.geometry = {.omega = 64, .sinks = 4, .local = 64};
   large.capacity = {.full = 2, .quantized = 5};
-  // One of four heads has K4/V4, the others K4/V2; then two K4/V2 and K3/V2 each.
-  TieredConfig mixed = Small(64);
+  using Side = CodeRaise::Side;
+  TieredConfig mixed = Small(64);  // each of four heads with a format of its own
   mixed.means = KeyMeans::kRandom;
-  mixed.raised_steps = 5;
+  mixed.raises = {{2, Side::kKey}, {0, Side::kValue}, {3, Side::kKey}, {3, Side::kValue}};
   TieredConfig mixed_odd = odd;
-  mixed_odd.raised_steps = 2;
+  mixed_odd.raises = {{1, Side::kValue}, {2, Side::kKey}};
   TieredConfig mixed_swa = swa;
-  mixed_swa.raised_steps = 1;
+  mixed_swa.raises = {{1, Side::kValue}};
+  TieredConfig mixed_pinned = pinned;
+  mixed_pinned.raises = {{0, Side::kKey}, {1, Side::kKey}, {2, Side::kKey}, {3, Side::kKey}};
   TieredConfig scored = Small(32);
   scored.scoring = {.when = ScoreWhen::kEvent,
                     .prior_tokens = kAllTokens,
@@ -109,7 +111,8 @@ std::vector<RandomRun> RandomRuns() {
           {"Scored", scored, 500},
           {"MixedBits", mixed, 500},
           {"MixedBitsOddWindows", mixed_odd, 500},
-          {"MixedBitsSlidingLayer", mixed_swa, 500}};
+          {"MixedBitsSlidingLayer", mixed_swa, 500},
+          {"MixedBitsPinned", mixed_pinned, 500}};
 }
 INSTANTIATE_TEST_SUITE_P(Runs, TieredSequenceTest, testing::ValuesIn(RandomRuns()),
                          [](const testing::TestParamInfo<RandomRun>& run) {

@@ -18,13 +18,13 @@ namespace qevict::test {
 
 enum class KeyMeans { kZero, kRandom };
 
-// Weights and scales of one, and RoPE angles as models have them. Heads may have K3/V2, K4/V2 and
-// K4/V4, the need of them in no order.
+// Weights and scales of one, and RoPE angles as models have them. Heads may have K3/V2, K4/V2,
+// K3/V4 and K4/V4.
 inline std::unique_ptr<WindowCodec> MakeCodec(const KvShape& shape, const Geometry& geometry,
                                               KeyMeans means) {
   const uint32_t head_dim = shape.head_dim;
   WindowCodec::Config config{
-      .formats = {{head_dim, 3, 2}, {head_dim, 4, 2}, {head_dim, 4, 4}},
+      .formats = {{head_dim, 3, 2}, {head_dim, 4, 2}, {head_dim, 3, 4}, {head_dim, 4, 4}},
       .rope = {.head_dim = head_dim, .layout = RopePairs::Layout::kHalves, .angles = {}},
       .layers = shape.layers,
       .kv_heads = shape.kv_heads,
@@ -36,8 +36,7 @@ inline std::unique_ptr<WindowCodec> MakeCodec(const KvShape& shape, const Geomet
   Random random(77);
   for (uint32_t i = 0; i < shape.layers * shape.kv_heads; ++i) {
     HeadTables tables{.weight = std::vector<float>(head_dim, 1.0f),
-                      .mean = std::vector<float>(head_dim, 0.0f),
-                      .key_noise = float(i * 5 % 7)};
+                      .mean = std::vector<float>(head_dim, 0.0f)};
     if (means == KeyMeans::kRandom) {
       for (float& m : tables.mean) m = random.Normal();
     }
