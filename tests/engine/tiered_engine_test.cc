@@ -29,7 +29,7 @@ class TieredEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
   }
   // Too little for f16, enough for codes. Most layers of gemma3 are rings, so its f16 cache takes
   // 17 % of what a cache of every token in every layer would, and one layer's codes need a longer
-  // context to be smaller than f16: they come in slabs.
+  // context to be smaller than f16: they come in pages of 64 tokens.
   static bool HasRings() { return GetParam().config.family == Family::kGemma3; }
   static const char* Tight() { return HasRings() ? "10%" : "60%"; }
   static uint32_t Context() { return HasRings() ? 2048 : 512; }

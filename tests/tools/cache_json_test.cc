@@ -52,6 +52,8 @@ TEST(CacheJsonTest, WhatWasNotChosenIsLeftToTheWorker) {
   ASSERT_TRUE(read);
   EXPECT_EQ(read->policy, cache.policy);
   EXPECT_FALSE(read->budget);
+  EXPECT_FALSE(read->key_bits);
+  EXPECT_FALSE(read->value_bits);
   EXPECT_EQ(read->promotion, cache.promotion);
   EXPECT_EQ(read->prefill, cache.prefill);
   EXPECT_FALSE(read->scoring_choice.when);

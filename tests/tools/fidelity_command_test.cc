@@ -45,7 +45,7 @@ class FidelityCommandTest : public ::testing::Test {
   const TinyModelFile model_{TinyModelConfig{.family = Family::kQwen2, .context = 2048}};
   const TemporaryFolder folder_;
   const std::string text_ = WriteFile("text", 'v', 400), other_ = WriteFile("other", 'j', 400);
-  // Long enough that codes, which are allocated in slabs, are smaller than f16.
+  // Long enough that codes, which come in pages of 64 tokens, are smaller than f16.
   const std::string long_ = WriteFile("long", 'v', 1600);
 };
 
