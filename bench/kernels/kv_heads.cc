@@ -47,12 +47,12 @@ BenchState::BenchState(size_t rows, size_t head_dim)
 }
 
 void ExpectSameOutput(BenchState& actual, BenchState& expected, const char* variant,
-                      const char* shape) {
+                      const char* shape, float tolerance) {
   const size_t rows = actual.d.size(), head_dim = actual.o.size() / rows;
   for (size_t i = 0; i < actual.o.size(); ++i) {
     const float a = actual.o[i] / actual.d[i / head_dim];
     const float e = expected.o[i] / expected.d[i / head_dim];
-    if (std::abs(a - e) <= 1e-4f) continue;
+    if (std::abs(a - e) <= tolerance) continue;
     std::fprintf(stderr, "%s %s: channel %zu of row %zu is %g, the scalar reference says %g\n",
                  variant, shape, i % head_dim, i / head_dim, double(a), double(e));
     std::exit(1);

@@ -34,6 +34,6 @@ struct BenchState {
 // Ends the program when the outputs o / d are further apart than 1e-4, far above rounding and far
 // below any mistake.
 void ExpectSameOutput(BenchState& actual, BenchState& expected, const char* variant,
-                      const char* shape);
+                      const char* shape, float tolerance = 1e-4f);
 
 }  // namespace qevict

@@ -154,7 +154,6 @@ uint32_t SequenceKv::VisibleFrom(LayerId layer, uint32_t cell) const {
 }
 
 Status SequenceKv::BeginBatch(uint32_t tokens) {
-  QEVICT_CHECK_LE(tokens, config_.max_batch_tokens);
   QEVICT_CHECK_LE(tokens, config_.capacity_tokens - size_tokens_);
   if (config_.codec != nullptr) {
     if (codes()) QEVICT_RETURN_IF_ERROR(config_.codec->Grow(size_tokens_ + tokens));

@@ -54,7 +54,7 @@ class SequenceKv {
  public:
   struct Config {
     uint32_t capacity_tokens = 0;   // > 0
-    uint32_t max_batch_tokens = 0;  // the most tokens that one batch appends
+    uint32_t max_batch_tokens = 0;  // the most tokens that are stored and attended at once
     Geometry geometry = {};
     CachePlan plan = {};
     Promotion promotion = Promotion::kExpand;
@@ -120,7 +120,9 @@ class SequenceKv {
     return heads_[HeadIndex(layer, head)];
   }
 
-  // `tokens` more are about to be stored. They become part of the sequence with Commit; without it
+  // `tokens` more are about to be stored, in chunks of at most max_batch_tokens: for every layer
+  // one after another, each behind SetPassed with what passed before it, and SetPassed(0) before
+  // the commit; one chunk needs neither. They become part of the sequence with Commit; without it
   // they do not exist. Errors kOutOfMemory, kBudgetExceeded: no token and no window has changed,
   // but slabs of pages that were already taken stay for the next attempt.
   Status BeginBatch(uint32_t tokens);

@@ -83,24 +83,37 @@ struct StateCase {
   std::vector<float> m, d, o;
 };
 
+// Rounding units of the products that attention is made of: of f32, or of bf16, to which queries,
+// keys minus a key that is an average of others, weights and values are rounded before.
+enum class ProductsIn { kF32, kBf16 };
+
 // Largest difference of two computations of one score: each is an f32 sum of head_dim products, in
-// any order, so each is off by at most head_dim rounding units (2^-24) of the sum of |q k|.
-inline float ScoreTolerance(const float* q, const KvCase& kv) {
+// any order, so each is off by at most head_dim rounding units (2^-24) of the sum of |q k|. In bf16
+// both factors of a product are off by 2^-9 besides; an average of keys is in each channel at most
+// the largest.
+inline float ScoreTolerance(const float* q, const KvCase& kv, ProductsIn products) {
+  std::vector<float> largest_key(kv.head_dim(), 0.0f);
+  for (size_t t = 0; t < kv.slots(); ++t) {
+    for (size_t c = 0; c < kv.head_dim(); ++c)
+      largest_key[c] = std::max(largest_key[c], std::abs(kv.Key(t, c)));
+  }
+  const bool bf16 = products == ProductsIn::kBf16;
   float largest = 0.0f;
   for (size_t t = 0; t < kv.slots(); ++t) {
     float sum = 0.0f;
-    for (size_t c = 0; c < kv.head_dim(); ++c) sum += std::abs(q[c] * kv.Key(t, c));
+    for (size_t c = 0; c < kv.head_dim(); ++c)
+      sum += std::abs(q[c]) * (std::abs(kv.Key(t, c)) + (bf16 ? largest_key[c] : 0.0f));
     largest = std::max(largest, sum);
   }
-  return 2.0f * float(kv.head_dim()) * 0x1p-24f * largest;
+  return (2.0f * float(kv.head_dim()) * 0x1p-24f + (bf16 ? 0x1.02p-8f : 0.0f)) * largest;
 }
 
 // Compares what attention means: the state's logarithm m + log d and its output o / d.
 // With scores off by e, a weight is off by the factor exp(+-e), by 4e-7 from the exponential, and a
 // sum over `tokens` by `tokens` rounding units; numerator and denominator both, and the result is
-// at most the largest |v|.
+// at most the largest |v|. In bf16 weights and values of the numerator are off by 2^-9 each.
 inline void ExpectSameAttention(StateCase& actual, StateCase& expected, const float* q,
-                                const KvCase& kv) {
+                                const KvCase& kv, ProductsIn products = ProductsIn::kF32) {
   float largest_v = 0.0f;
   for (size_t t = 0; t < kv.slots(); ++t) {
     for (size_t c = 0; c < kv.head_dim(); ++c)
@@ -115,7 +128,7 @@ inline void ExpectSameAttention(StateCase& actual, StateCase& expected, const fl
         ASSERT_EQ(actual.o[r * head_dim + c], 0.0f) << "row " << r;
       continue;
     }
-    const float score = ScoreTolerance(q + r * head_dim, kv);
+    const float score = ScoreTolerance(q + r * head_dim, kv, products);
     const float weight = std::expm1(score) + 4e-7f + float(kv.slots()) * 0x1p-24f;
     ASSERT_NEAR(actual.m[r], expected.m[r], score) << "row " << r;
     const float lse = expected.m[r] + std::log(expected.d[r]);
@@ -123,7 +136,8 @@ inline void ExpectSameAttention(StateCase& actual, StateCase& expected, const fl
         << "row " << r;
     for (size_t c = 0; c < head_dim; ++c) {
       ASSERT_NEAR(actual.o[r * head_dim + c] / actual.d[r],
-                  expected.o[r * head_dim + c] / expected.d[r], 2.0f * weight * largest_v)
+                  expected.o[r * head_dim + c] / expected.d[r],
+                  (2.0f * weight + (products == ProductsIn::kBf16 ? 0x1.02p-8f : 0.0f)) * largest_v)
           << "row " << r << " channel " << c;
     }
   }

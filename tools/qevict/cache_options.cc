@@ -107,4 +107,12 @@ void AddAttentionFlag(CLI::App& command, AttentionKind& attention) {
       ->type_name("KIND");
 }
 
+void AddProductsFlag(CLI::App& command, Products& products) {
+  AddChoice<Products>(command, "--products",
+                      "Who multiplies long prompts: auto (oneDNN where it is faster) or ggml",
+                      products, {{{"auto", Products::kFastest}, {"ggml", Products::kGgml}}})
+      ->type_name("WHO")
+      ->group("Engine");
+}
+
 }  // namespace qevict::cli

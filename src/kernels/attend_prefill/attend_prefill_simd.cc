@@ -1,6 +1,7 @@
 // All SIMD levels of AttendPrefill; compiled once per level.
 #include "kernels/attend_prefill/attend_prefill.h"
 #include "kernels/simd/block_product.h"
+#include "kernels/simd/pair_product.h"
 #include "kernels/simd/softmax_tile.h"
 
 namespace qevict {
@@ -13,6 +14,12 @@ struct Tile {
   const float* k;     // [blocks][head_dim][16]
   const float* v;     // [columns][head_dim]
   float* scores;      // [kMaxStepRows][kPrefillKeyTile]
+#if QEVICT_HAVE_PAIRS
+  const Pair* k_pairs;  // minus the mean
+  const Pair* v_pairs;
+  const float* mean;    // [head_dim]
+  const Pair* q_pairs;  // [rows][head_dim / 2]
+#endif
 };
 
 struct SlotRange {
@@ -40,6 +47,12 @@ SlotRange VisibleToAny(const AttendPrefillArgs& args, size_t row, size_t rows, S
   return hull;
 }
 
+// What all rows of the call see.
+[[maybe_unused]] SlotRange VisibleToEvery(const AttendPrefillArgs& args, SlotRange tile) {
+  for (size_t r = 0; r < args.rows; ++r) tile = VisibleTo(args, r, tile);
+  return tile.empty() ? SlotRange{tile.begin, tile.begin} : tile;
+}
+
 // Rows of one chunk on one tile whose rows do not all see all columns: slots outside a row's range
 // get no weight.
 template <size_t kRows>
@@ -54,9 +67,116 @@ void MaskRows(const AttendPrefillArgs& args, size_t row, const Tile& tile, SlotR
   }
 }
 
+struct TileColumns {
+  SlotRange seen;     // slots that any row sees
+  SlotRange columns;  // of the tile, in whole blocks; a row's weights are 0 where it sees nothing
+};
+
+#if QEVICT_HAVE_PAIRS
+
+template <size_t kRows>
+void ScoreRows(const AttendPrefillArgs& args, size_t row, const Tile& tile, SlotRange columns) {
+  const size_t head_dim = args.head_dim;
+  float offset[kRows];
+  for (size_t r = 0; r < kRows; ++r) {
+    const float* q = args.q + (row + r) * head_dim;
+    FloatVec sum = hn::Zero(FloatTag());
+    for (size_t c = 0; c < head_dim; c += kFloatLanes)
+      sum = hn::MulAdd(LoadFloats(q + c), LoadFloats(tile.mean + c), sum);
+    offset[r] = hn::GetLane(hn::SumOfLanes(FloatTag(), sum));
+  }
+  ScorePairs<kRows>({tile.q_pairs + row * head_dim / 2, head_dim / 2},
+                    {tile.k_pairs + columns.begin * head_dim / 2,
+                     (columns.end - columns.begin) / kKeyBlockTokens, head_dim},
+                    offset, tile.scores + columns.begin, kPrefillKeyTile);
+}
+
+template <size_t kRows>
+void AddRows(const AttendPrefillArgs& args, size_t row, const Tile& tile, TileColumns at,
+             const float* rescale) {
+  const size_t head_dim = args.head_dim, count = at.columns.end - at.columns.begin;
+  HWY_ALIGN Pair weights[kRows * kPrefillKeyTile / 2];
+  for (size_t r = 0; r < kRows; ++r) {
+    NarrowFloats(tile.scores + r * kPrefillKeyTile + at.columns.begin, count,
+                 weights + r * kPrefillKeyTile / 2);
+  }
+  AddPairValues<kRows>({weights, kPrefillKeyTile / 2},
+                       {tile.v_pairs + at.columns.begin * head_dim / 2, count, head_dim}, rescale,
+                       args.state.o + row * head_dim);
+}
+
+// The mean of keys that every row of the call sees: the result of a row depends on no key that it
+// does not see. 0 where there are none.
+void MeanKey(const float* k, SlotRange columns, size_t head_dim, float* mean) {
+  const FloatTag tag;
+  const size_t count = columns.empty() ? 0 : columns.end - columns.begin;
+  for (size_t c = 0; c < head_dim; ++c) {
+    FloatVec sum = hn::Zero(tag);
+    for (size_t t = columns.begin; t < columns.end;) {
+      const size_t block = t / kKeyBlockTokens, lane = t % kKeyBlockTokens;
+      const size_t left = kKeyBlockTokens - lane, until = columns.end - t;
+      const size_t lanes = left < until ? left : until;
+      const FloatVec keys = LoadFloats(k + (block * head_dim + c) * kKeyBlockTokens);
+      const auto inside = hn::AndNot(hn::FirstN(tag, lane), hn::FirstN(tag, lane + lanes));
+      sum = hn::Add(sum, hn::IfThenElseZero(inside, keys));
+      t += lanes;
+    }
+    mean[c] = count == 0 ? 0.0f : hn::GetLane(hn::SumOfLanes(tag, sum)) / float(count);
+  }
+}
+
+// Columns of an f32 tile to pairs; values outside of `valid` become 0, for no row sees them and a
+// weight of 0 makes a 0 only of a number.
+void NarrowTile(const float* k, float* v, size_t columns, SlotRange valid, size_t head_dim,
+                const float* mean, Pair* k_pairs, Pair* v_pairs) {
+  const FloatTag tag;
+  for (size_t c = 0; c < head_dim; c += 2) {
+    const FloatVec low = hn::Set(tag, mean[c]), high = hn::Set(tag, mean[c + 1]);
+    for (size_t b = 0; b < columns / kKeyBlockTokens; ++b) {
+      const float* channel = k + (b * head_dim + c) * kKeyBlockTokens;
+      StorePairs(MakePairs(hn::Sub(LoadFloats(channel), low),
+                           hn::Sub(LoadFloats(channel + kKeyBlockTokens), high)),
+                 k_pairs + (b * head_dim + c) / 2 * kKeyBlockTokens);
+    }
+  }
+  for (size_t i = 0; i < valid.begin * head_dim; ++i) v[i] = 0.0f;
+  for (size_t i = valid.end * head_dim; i < columns * head_dim; ++i) v[i] = 0.0f;
+  for (size_t t = 0; t < columns; t += 2) {
+    for (size_t c = 0; c < head_dim; c += kFloatLanes) {
+      const float* value = v + t * head_dim + c;
+      StorePairs(MakePairs(LoadFloats(value), LoadFloats(value + head_dim)),
+                 v_pairs + t / 2 * head_dim + c);
+    }
+  }
+}
+
+#else
+
+template <size_t kRows>
+void ScoreRows(const AttendPrefillArgs& args, size_t row, const Tile& tile, SlotRange columns) {
+  const size_t head_dim = args.head_dim;
+  ScoreTile<kRows>({args.q + row * head_dim, head_dim},
+                   KeyTile<float>{tile.k + columns.begin * head_dim,
+                                  (columns.end - columns.begin) / kKeyBlockTokens,
+                                  head_dim,
+                                  {}},
+                   tile.scores + columns.begin, kPrefillKeyTile);
+}
+
+template <size_t kRows>
+void AddRows(const AttendPrefillArgs& args, size_t row, const Tile& tile, TileColumns at,
+             const float* rescale) {
+  const size_t head_dim = args.head_dim, first = at.seen.begin - tile.first_slot;
+  AddValues<kRows>(
+      {tile.scores + first, kPrefillKeyTile},
+      ValueTile<float>{tile.v + first * head_dim, at.seen.end - at.seen.begin, head_dim, {}},
+      rescale, args.state.o + row * head_dim);
+}
+
+#endif
+
 template <size_t kRows>
 void AttendTile(const AttendPrefillArgs& args, size_t row, const Tile& tile) {
-  const size_t head_dim = args.head_dim;
   const SlotRange seen = VisibleToAny(args, row, kRows, {tile.begin, tile.end});
   if (seen.empty()) return;
   float rescale[kRows];
@@ -65,17 +185,11 @@ void AttendTile(const AttendPrefillArgs& args, size_t row, const Tile& tile) {
   const size_t end_block = (seen.end - tile.first_slot + kKeyBlockTokens - 1) / kKeyBlockTokens;
   const SlotRange columns{block * kKeyBlockTokens, end_block * kKeyBlockTokens};
   float* scores = tile.scores + columns.begin;
-  ScoreTile<kRows>(
-      {args.q + row * head_dim, head_dim},
-      KeyTile<float>{tile.k + columns.begin * head_dim, end_block - block, head_dim, {}}, scores,
-      kPrefillKeyTile);
+  ScoreRows<kRows>(args, row, tile, columns);
   MaskRows<kRows>(args, row, tile, columns);
   SoftmaxTile<kRows>(scores, kPrefillKeyTile, columns.end - columns.begin, args.state.m + row,
                      args.state.d + row, rescale);
-  const size_t first = seen.begin - tile.first_slot;
-  AddValues<kRows>({tile.scores + first, kPrefillKeyTile},
-                   ValueTile<float>{tile.v + first * head_dim, seen.end - seen.begin, head_dim, {}},
-                   rescale, args.state.o + row * head_dim);
+  AddRows<kRows>(args, row, tile, {seen, columns}, rescale);
 }
 
 void AttendRows(const AttendPrefillArgs& args, size_t row, size_t rows, const Tile& tile) {
@@ -93,6 +207,13 @@ void QEVICT_AT_LEVEL(AttendPrefill)(const AttendPrefillArgs& args) {
   float* k = args.scratch;
   float* v = k + kPrefillKeyTile * head_dim;
   float* scores = v + kPrefillKeyTile * head_dim;
+#if QEVICT_HAVE_PAIRS
+  float* mean = scores + kPrefillKeyTile * kPrefillMaxRows;
+  auto* k_pairs = reinterpret_cast<Pair*>(mean + head_dim);
+  Pair* v_pairs = k_pairs + kPrefillKeyTile * head_dim / 2;
+  Pair* q_pairs = v_pairs + kPrefillKeyTile * head_dim / 2;
+  NarrowFloats(args.q, args.rows * head_dim, q_pairs);
+#endif
   const size_t chunks = (args.rows + kMaxStepRows - 1) / kMaxStepRows;
   const SlotRange all = VisibleToAny(args, 0, args.rows, {args.begin, args.end});
   if (all.empty()) return;
@@ -101,11 +222,21 @@ void QEVICT_AT_LEVEL(AttendPrefill)(const AttendPrefillArgs& args) {
        first_slot += kPrefillKeyTile) {
     const SlotRange range = Intersect(all, {first_slot, first_slot + kPrefillKeyTile});
     if (VisibleToAny(args, 0, args.rows, range).empty()) continue;
-    const Tile tile{first_slot, range.begin, range.end, k, v, scores};
     const size_t columns = range.end - first_slot;
     const size_t key_columns = (columns + kKeyBlockTokens - 1) / kKeyBlockTokens * kKeyBlockTokens;
     Widen(args.kv.k + first_slot * head_dim, key_columns * head_dim, k);
+#if QEVICT_HAVE_PAIRS
     Widen(args.kv.v + first_slot * head_dim, columns * head_dim, v);
+    const SlotRange seen_by_all = VisibleToEvery(args, range);
+    MeanKey(k, {seen_by_all.begin - first_slot, seen_by_all.end - first_slot}, head_dim, mean);
+    NarrowTile(k, v, key_columns, {range.begin - first_slot, columns}, head_dim, mean, k_pairs,
+               v_pairs);
+    const Tile tile{first_slot, range.begin, range.end, k,    v,
+                    scores,     k_pairs,     v_pairs,   mean, q_pairs};
+#else
+    Widen(args.kv.v + first_slot * head_dim, columns * head_dim, v);
+    const Tile tile{first_slot, range.begin, range.end, k, v, scores};
+#endif
     for (size_t chunk = 0, row = 0; chunk < chunks; ++chunk) {
       const size_t rows = (args.rows - row) / (chunks - chunk);  // as equal as they can be
       AttendRows(args, row, rows, tile);
