@@ -118,7 +118,8 @@ class GgufEngine final : public Engine {
                             ModelRunner::Load(*engine->file_, engine->hyperparameters_,
                                               *engine->attention_, engine->threads_));
     engine->codec_fitted_ = config.cache.codes() || config.fit_codec;
-    if (config.cache.tiered()) QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress, cancel));
+    if (config.cache.tiered() || config.fit_codec)
+      QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress, cancel));
     return engine;
   }
 
@@ -128,10 +129,12 @@ class GgufEngine final : public Engine {
   std::string_view isa_name() const override { return IsaName(isa_); }
 
   Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) override {
-    return MakeSequence(capacity_tokens, codec_.get());
+    return MakeSequence(capacity_tokens, {.codec = cache_.tiered() ? codec_.get() : nullptr,
+                                          .kv_type = cache_.kv_type,
+                                          .budget = cache_.budget});
   }
   Result<std::unique_ptr<Sequence>> NewFullSequence(uint32_t capacity_tokens) override {
-    return MakeSequence(capacity_tokens, nullptr);
+    return MakeSequence(capacity_tokens, {});
   }
   const WindowCodec* codec() const override { return codec_fitted_ ? codec_.get() : nullptr; }
 
@@ -177,8 +180,14 @@ class GgufEngine final : public Engine {
     }
   }
 
-  // `codec` is the engine's own, or null: every token in f16.
-  Result<std::unique_ptr<Sequence>> MakeSequence(uint32_t capacity_tokens, WindowCodec* codec) {
+  // A sequence's own part of the cache's configuration.
+  struct SequenceCache {
+    WindowCodec* codec = nullptr;  // the engine's own, or null: every token full
+    KvType kv_type = KvType::kF16;
+    std::optional<KvBudget> budget = {};
+  };
+  Result<std::unique_ptr<Sequence>> MakeSequence(uint32_t capacity_tokens,
+                                                 const SequenceCache& cache) {
     if (capacity_tokens == 0 || capacity_tokens > hyperparameters_.context_train) {
       return Fail(ErrorCode::kInvalidArgument, "a context of " + std::to_string(capacity_tokens) +
                                                    " tokens is not in 1 .. " +
@@ -186,17 +195,17 @@ class GgufEngine final : public Engine {
                                                    ", the model's own; change --ctx");
     }
     const KvShape shape = hyperparameters_.kv_shape();
-    QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, codec));
-    auto kv =
-        SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
-                                   .max_batch_tokens = prefill_chunk_,
-                                   .geometry = cache_.geometry,
-                                   .plan = plan,
-                                   .promotion = cache_.promotion,
-                                   .scoring = cache_.scoring(),
-                                   .codec = codec,
-                                   .policy = codec != nullptr ? &policy_ : nullptr,
-                                   .observer = codec != nullptr ? routing_observer_ : nullptr});
+    QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, cache));
+    auto kv = SequenceKv::Create(
+        shape, {.capacity_tokens = capacity_tokens,
+                .max_batch_tokens = prefill_chunk_,
+                .geometry = cache_.geometry,
+                .plan = plan,
+                .promotion = cache_.promotion,
+                .scoring = cache_.scoring(),
+                .codec = cache.codec,
+                .policy = cache.codec != nullptr ? &policy_ : nullptr,
+                .observer = cache.codec != nullptr ? routing_observer_ : nullptr});
     if (!kv) {
       return Fail(kv.error().code, "no memory for a cache of " + std::to_string(capacity_tokens) +
                                        " tokens: " + kv.error().message +
@@ -206,19 +215,20 @@ class GgufEngine final : public Engine {
   }
 
   Result<CachePlan> PlanFor(const KvShape& shape, uint32_t capacity_tokens,
-                            const WindowCodec* codec) const {
-    PlanRequest request{.split = codec == nullptr ? TierSplit::kFullOnly : SplitOf(cache_.policy),
-                        .full_share = cache_.full_share,
-                        .geometry = cache_.geometry,
-                        .key_bits = cache_.key_bits,
-                        .value_bits = cache_.value_bits,
-                        .scoring = cache_.scoring(),
-                        .capacity_tokens = capacity_tokens,
-                        .max_batch_tokens = prefill_chunk_,
-                        .limit_bytes = UINT64_MAX};
-    // A full sequence of a tiered engine is there to be measured, whatever the budget.
-    if (cache_.budget && (codec != nullptr || cache_.policy == CachePolicy::kFull)) {
-      request.limit_bytes = cache_.budget->LimitBytes(FullCacheBytes(shape, capacity_tokens));
+                            const SequenceCache& cache) const {
+    PlanRequest request{
+        .split = cache.codec == nullptr ? TierSplit::kFullOnly : SplitOf(cache_.policy),
+        .full_share = cache_.full_share,
+        .geometry = cache_.geometry,
+        .key_bits = cache_.key_bits,
+        .value_bits = cache_.value_bits,
+        .scoring = cache_.scoring(),
+        .capacity_tokens = capacity_tokens,
+        .max_batch_tokens = prefill_chunk_,
+        .limit_bytes = UINT64_MAX,
+        .kv_type = cache.kv_type};
+    if (cache.budget) {
+      request.limit_bytes = cache.budget->LimitBytes(FullCacheBytes(shape, capacity_tokens));
     } else if (request.split == TierSplit::kCodeAll) {
       request.limit_bytes = CodeAllBytes(shape, request);
     }
@@ -426,7 +436,8 @@ class GgufEngine final : public Engine {
   ScorePolicy policy_;
   RoutingObserver* routing_observer_ = nullptr;
   bool codec_fitted_ = false;
-  std::unique_ptr<WindowCodec> codec_;  // null: sequences hold every token in f16
+  std::unique_ptr<WindowCodec>
+      codec_;  // null: sequences hold every token full, codecs ask for none
   uint32_t threads_ = 1;
   Isa isa_ = Isa::kScalar;
   std::unique_ptr<GgufFile> file_;

@@ -45,7 +45,8 @@ struct KvUsage {
   uint64_t full_f16_bytes = 0;
   // used_bytes by what they hold.
   uint64_t full_bytes = 0, quantized_bytes = 0, ledger_bytes = 0;
-  // f16 tokens of a prompt on their way into the tiers, beside the limit: the most there ever were.
+  // Full tokens of a prompt on their way into the tiers, beside the limit: the most there ever
+  // were.
   uint64_t staging_peak_bytes = 0;
   TierStats tiers;
 };
@@ -100,7 +101,7 @@ class Engine {
   // model's training context), kOutOfMemory (with the bytes asked for and the flag that lowers
   // them).
   [[nodiscard]] virtual Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) = 0;
-  // The same with every token in f16, whatever cache the engine was loaded with.
+  // Every token in f16, whatever cache the engine was loaded with.
   [[nodiscard]] virtual Result<std::unique_ptr<Sequence>> NewFullSequence(
       uint32_t capacity_tokens) = 0;
   // Null when the engine was loaded without one that is fitted to the model.

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace qevict {
 
@@ -41,6 +42,7 @@ constexpr size_t ScaleOffset(size_t slot, size_t group, size_t head_dim) {
 
 // What the full tier's elements are.
 enum class KvType : uint8_t { kF16, kQ8 };
+constexpr std::string_view KvTypeName(KvType type) { return type == KvType::kF16 ? "f16" : "q8"; }
 
 // Bytes of one token's key, or of its value.
 constexpr size_t KvRowBytes(KvType type, size_t head_dim) {
@@ -67,7 +69,7 @@ struct Q8Rows {
   F16* scales = nullptr;
 };
 
-// Keys and values of one (layer, KV head). Borrowed.
+// Keys and values of one (layer, KV head), of which each is f16 or int8. Borrowed.
 struct KvView {
   const F16* k = nullptr;  // null: keys are those of k8
   const F16* v = nullptr;  // null: values are those of v8

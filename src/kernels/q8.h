@@ -1,9 +1,10 @@
-// Rows of f32 as int8 with an f16 scale per group (docs/formats/full-tier-q8.md), the scalar reference
-// for the SIMD levels. With the largest |x| of a group of 32 channels, or of the 16 of a last group,
+// Rows of f32 as int8 with an f16 scale per group (docs/formats/full-tier-q8.md), the scalar
+// reference for the SIMD levels. With the largest |x| of a group of 32 channels, or of the 16 of a
+// last group,
 //   s = |x| / 127 rounded up to an f16, at most 65504     code = x / s to the nearest, ties to even
-// so |x - s code| <= s / 2, s being within one f16 step of |x| / 127, as long as |x| <= 127 * 65504;
-// what is larger saturates. A group that holds a NaN or an infinity gets the scale NaN, and every
-// channel of it decodes to NaN.
+// so |x - s code| <= s / 2, s being within one f16 step of |x| / 127, as long as |x| <= 127 *
+// 65504; what is larger saturates. A group that holds a NaN or an infinity gets the scale NaN, and
+// every channel of it decodes to NaN.
 #pragma once
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "kernels/f16.h"
+#include "kernels/q8.h"
 #include "support/tiny_model.h"
 
 namespace qevict::test {
@@ -78,10 +78,10 @@ class HistoryCodecTest : public ::testing::Test {
         for (uint32_t h = 0; h < shape.kv_heads; ++h) {
           const KvView view = kv.View(LayerId(l), KvHeadId(h));
           for (uint32_t c = 0; c < shape.head_dim; ++c) {
-            rows[t].push_back(F16ToF32(view.k[KeyOffset(t, c, shape.head_dim)]));
+            rows[t].push_back(KeyAt(view, t, c, shape.head_dim));
           }
           for (uint32_t c = 0; c < shape.head_dim; ++c) {
-            rows[t].push_back(F16ToF32(view.v[ValueOffset(t, c, shape.head_dim)]));
+            rows[t].push_back(ValueAt(view, t, c, shape.head_dim));
           }
         }
       }

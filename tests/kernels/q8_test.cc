@@ -92,12 +92,16 @@ TEST(Q8Test, AGroupWithANumberThatIsNotFiniteDecodesToNan) {
 TEST(Q8Test, ATokenHasTheBytesOfTheFormatPage) {
   constexpr size_t kHeadDim = 48, kSlots = 32;
   std::vector<float> row(kHeadDim);
-  for (size_t c = 0; c < kHeadDim; ++c) row[c] = c < 32 ? float(c) - 16.0f : 0.25f * (float(c) - 40.0f);
+  for (size_t c = 0; c < kHeadDim; ++c)
+    row[c] = c < 32 ? float(c) - 16.0f : 0.25f * (float(c) - 40.0f);
   std::vector<int8_t> k(kSlots * kHeadDim, 99), v(kSlots * kHeadDim, 99);
   std::vector<F16> k_scales(kSlots * 2, 0x5555), v_scales(kSlots * 2, 0x5555);
   WriteQ8Key(row.data(), 17, kHeadDim, {k.data(), k_scales.data()});
   WriteQ8Value(row.data(), 17, kHeadDim, {v.data(), v_scales.data()});
-  const std::array<int8_t, kHeadDim> codes = {-127, -119, -111, -103, -95, -87, -79, -71, -63, -56, -48, -40, -32, -24, -16, -8, 0, 8, 16, 24, 32, 40, 48, 56, 63, 71, 79, 87, 95, 103, 111, 119, -127, -111, -95, -79, -63, -48, -32, -16, 0, 16, 32, 48, 63, 79, 95, 111};
+  const std::array<int8_t, kHeadDim> codes = {
+      -127, -119, -111, -103, -95, -87, -79, -71, -63, -56, -48, -40, -32, -24, -16, -8,
+      0,    8,    16,   24,   32,  40,  48,  56,  63,  71,  79,  87,  95,  103, 111, 119,
+      -127, -111, -95,  -79,  -63, -48, -32, -16, 0,   16,  32,  48,  63,  79,  95,  111};
   for (size_t i = 0; i < k.size(); ++i) {
     const size_t in_block = i - 16 * kHeadDim;
     const bool key = i >= 16 * kHeadDim && in_block % 16 == 1;
@@ -110,9 +114,8 @@ TEST(Q8Test, ATokenHasTheBytesOfTheFormatPage) {
     EXPECT_EQ(k_scales[i], expected) << "at " << i;
     EXPECT_EQ(v_scales[i], expected) << "at " << i;
   }
-  const KvView view{.slots = kSlots,
-                    .k8 = {k.data(), k_scales.data()},
-                    .v8 = {v.data(), v_scales.data()}};
+  const KvView view{
+      .slots = kSlots, .k8 = {k.data(), k_scales.data()}, .v8 = {v.data(), v_scales.data()}};
   for (size_t c = 0; c < kHeadDim; ++c) {
     EXPECT_NEAR(KeyAt(view, 17, c, kHeadDim), row[c], Bound(c < 32 ? 16.0f : 2.0f));
     EXPECT_EQ(ValueAt(view, 17, c, kHeadDim), KeyAt(view, 17, c, kHeadDim));
