@@ -1,6 +1,6 @@
-// Full-tier storage of one (layer, KV head), f16 or int8 with scales (kernels/kv_layout.h): tokens by
-// slot, read and written as f32 and moved as the bytes that they are. Borrows; copies refer to the
-// same storage.
+// Full-tier storage of one (layer, KV head), f16 or int8 with scales (kernels/kv_layout.h): tokens
+// by slot, read and written as f32 and moved as the bytes that they are. Borrows; copies refer to
+// the same storage.
 #pragma once
 
 #include <cstdint>

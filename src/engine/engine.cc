@@ -36,6 +36,7 @@ class CachedSequence final : public Sequence {
             .used_bytes = budget.used_bytes(),
             .peak_bytes = budget.peak_bytes(),
             .full_f16_bytes = FullCacheBytes(kv_.shape(), kv_.capacity_tokens()),
+            .kv_type = plan_.kv_type,
             .full_bytes = plan_.full_bytes,
             .quantized_bytes = budget.used_bytes() - plan_.full_bytes - plan_.ledger_bytes,
             .ledger_bytes = plan_.ledger_bytes,

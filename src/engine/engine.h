@@ -43,6 +43,7 @@ struct KvUsage {
   uint64_t peak_bytes = 0;   // since the sequence was made
   // What an f16 cache of every token in every layer would take, for comparison.
   uint64_t full_f16_bytes = 0;
+  KvType kv_type = KvType::kF16;  // of what full_bytes hold
   // used_bytes by what they hold.
   uint64_t full_bytes = 0, quantized_bytes = 0, ledger_bytes = 0;
   // Full tokens of a prompt on their way into the tiers, beside the limit: the most there ever
