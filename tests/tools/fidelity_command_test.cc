@@ -109,7 +109,7 @@ TEST_F(FidelityCommandTest, Int8TiersAreACacheAndACodec) {
   EXPECT_EQ(rows[2].at("policy"), "full");
   EXPECT_EQ(rows[2].at("kv_type"), "q8");
   ExpectRow(rows[2], 16.0 * rows[2].at("share").get<double>());
-  EXPECT_NEAR(rows[2].at("bits").get<double>(), 8.5, 0.05);  // but for slots in whole blocks
+  EXPECT_NEAR(rows[2].at("bits").get<double>(), 8.5, 0.1);  // but for slots in whole blocks
   EXPECT_LT(rows[2].at("kl").get<double>(), rows[1].at("kl").get<double>());
   // A budget that holds every token in q8 needs no codes.
   EXPECT_EQ(Run("1500 -f " + long_ + " --kv-type q8 --kv-budget 60% --json")
