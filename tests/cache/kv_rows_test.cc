@@ -62,8 +62,12 @@ TEST_P(KvRowsTest, OneTokenIsWrittenAndNoOther) {
 }
 
 TEST_P(KvRowsTest, MovedTokensAreTheSameBitsAlsoWhereRangesOverlap) {
-  for (const auto& [from, to, count] :
-       {std::array{3u, 20u, 9u}, {20u, 3u, 9u}, {5u, 7u, 30u}, {7u, 5u, 30u}, {16u, 16u, 4u}, {9u, 0u, 0u}}) {
+  for (const auto& [from, to, count] : {std::array{3u, 20u, 9u},
+                                        {20u, 3u, 9u},
+                                        {5u, 7u, 30u},
+                                        {7u, 5u, 30u},
+                                        {16u, 16u, 4u},
+                                        {9u, 0u, 0u}}) {
     Head head = Filled();
     std::vector<std::vector<float>> expected = Tokens(head);
     const auto before = expected;
