@@ -60,7 +60,7 @@ struct PrefillBlock {
 
 void BM_AttendPrefill(benchmark::State& bench, AttendPrefillFn run, const PrefillShape& shape,
                       const MachineLimits& limits) {
-  const KvHeads& heads = KvHeads::Shared(1, shape.tokens, shape.head_dim);
+  const KvHeads& heads = KvHeads::Shared(1, shape.tokens, shape.head_dim, KvType::kF16);
   PrefillBlock block(shape, heads);
   for (auto _ : bench) {
     run(block.args);

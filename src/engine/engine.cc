@@ -38,6 +38,7 @@ class CachedSequence final : public Sequence {
             .used_bytes = budget.used_bytes(),
             .peak_bytes = budget.peak_bytes(),
             .full_f16_bytes = FullCacheBytes(kv_.shape(), kv_.capacity_tokens()),
+            .kv_type = plan_.kv_type,
             .full_bytes = plan_.full_bytes,
             .quantized_bytes = budget.used_bytes() - plan_.full_bytes - plan_.ledger_bytes,
             .ledger_bytes = plan_.ledger_bytes,
@@ -121,7 +122,8 @@ class GgufEngine final : public Engine {
         ModelRunner::Load(*engine->file_, engine->hyperparameters_, *engine->attention_,
                           {engine->threads_, config.products}));
     engine->codec_fitted_ = config.cache.codes() || config.fit_codec;
-    if (config.cache.tiered()) QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress, cancel));
+    if (config.cache.tiered() || config.fit_codec)
+      QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress, cancel));
     return engine;
   }
 
@@ -131,10 +133,12 @@ class GgufEngine final : public Engine {
   std::string_view isa_name() const override { return IsaName(isa_); }
 
   Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) override {
-    return MakeSequence(capacity_tokens, codec_.get());
+    return MakeSequence(capacity_tokens, {.codec = cache_.tiered() ? codec_.get() : nullptr,
+                                          .kv_type = cache_.kv_type,
+                                          .budget = cache_.budget});
   }
   Result<std::unique_ptr<Sequence>> NewFullSequence(uint32_t capacity_tokens) override {
-    return MakeSequence(capacity_tokens, nullptr);
+    return MakeSequence(capacity_tokens, {});
   }
   const WindowCodec* codec() const override { return codec_fitted_ ? codec_.get() : nullptr; }
 
@@ -180,8 +184,14 @@ class GgufEngine final : public Engine {
     }
   }
 
-  // `codec` is the engine's own, or null: every token in f16.
-  Result<std::unique_ptr<Sequence>> MakeSequence(uint32_t capacity_tokens, WindowCodec* codec) {
+  // A sequence's own part of the cache's configuration.
+  struct SequenceCache {
+    WindowCodec* codec = nullptr;  // the engine's own, or null: every token full
+    KvType kv_type = KvType::kF16;
+    std::optional<KvBudget> budget = {};
+  };
+  Result<std::unique_ptr<Sequence>> MakeSequence(uint32_t capacity_tokens,
+                                                 const SequenceCache& cache) {
     if (capacity_tokens == 0 || capacity_tokens > hyperparameters_.context_train) {
       return Fail(ErrorCode::kInvalidArgument, "a context of " + std::to_string(capacity_tokens) +
                                                    " tokens is not in 1 .. " +
@@ -189,17 +199,17 @@ class GgufEngine final : public Engine {
                                                    ", the model's own; change --ctx");
     }
     const KvShape shape = hyperparameters_.kv_shape();
-    QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, codec));
-    auto kv =
-        SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
-                                   .max_batch_tokens = prefill_chunk_,
-                                   .geometry = cache_.geometry,
-                                   .plan = plan,
-                                   .promotion = cache_.promotion,
-                                   .scoring = cache_.scoring(),
-                                   .codec = codec,
-                                   .policy = codec != nullptr ? &policy_ : nullptr,
-                                   .observer = codec != nullptr ? routing_observer_ : nullptr});
+    QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, cache));
+    auto kv = SequenceKv::Create(
+        shape, {.capacity_tokens = capacity_tokens,
+                .max_batch_tokens = prefill_chunk_,
+                .geometry = cache_.geometry,
+                .plan = plan,
+                .promotion = cache_.promotion,
+                .scoring = cache_.scoring(),
+                .codec = cache.codec,
+                .policy = cache.codec != nullptr ? &policy_ : nullptr,
+                .observer = cache.codec != nullptr ? routing_observer_ : nullptr});
     if (!kv) {
       return Fail(kv.error().code, "no memory for a cache of " + std::to_string(capacity_tokens) +
                                        " tokens: " + kv.error().message +
@@ -209,19 +219,20 @@ class GgufEngine final : public Engine {
   }
 
   Result<CachePlan> PlanFor(const KvShape& shape, uint32_t capacity_tokens,
-                            const WindowCodec* codec) const {
-    PlanRequest request{.split = codec == nullptr ? TierSplit::kFullOnly : SplitOf(cache_.policy),
-                        .full_share = cache_.full_share,
-                        .geometry = cache_.geometry,
-                        .key_bits = cache_.key_bits,
-                        .value_bits = cache_.value_bits,
-                        .scoring = cache_.scoring(),
-                        .capacity_tokens = capacity_tokens,
-                        .max_batch_tokens = prefill_chunk_,
-                        .limit_bytes = UINT64_MAX};
-    // A full sequence of a tiered engine is there to be measured, whatever the budget.
-    if (cache_.budget && (codec != nullptr || cache_.policy == CachePolicy::kFull)) {
-      request.limit_bytes = cache_.budget->LimitBytes(FullCacheBytes(shape, capacity_tokens));
+                            const SequenceCache& cache) const {
+    PlanRequest request{
+        .split = cache.codec == nullptr ? TierSplit::kFullOnly : SplitOf(cache_.policy),
+        .full_share = cache_.full_share,
+        .geometry = cache_.geometry,
+        .key_bits = cache_.key_bits,
+        .value_bits = cache_.value_bits,
+        .scoring = cache_.scoring(),
+        .capacity_tokens = capacity_tokens,
+        .max_batch_tokens = prefill_chunk_,
+        .limit_bytes = UINT64_MAX,
+        .kv_type = cache.kv_type};
+    if (cache.budget) {
+      request.limit_bytes = cache.budget->LimitBytes(FullCacheBytes(shape, capacity_tokens));
     } else if (request.split == TierSplit::kCodeAll) {
       request.limit_bytes = CodeAllBytes(shape, request);
     }
@@ -454,7 +465,8 @@ class GgufEngine final : public Engine {
   ScorePolicy policy_;
   RoutingObserver* routing_observer_ = nullptr;
   bool codec_fitted_ = false;
-  std::unique_ptr<WindowCodec> codec_;  // null: sequences hold every token in f16
+  std::unique_ptr<WindowCodec>
+      codec_;  // null: sequences hold every token full, codecs ask for none
   uint32_t threads_ = 1;
   Isa isa_ = Isa::kScalar;
   std::unique_ptr<GgufFile> file_;

@@ -45,9 +45,11 @@ struct KvUsage {
   uint64_t peak_bytes = 0;   // since the sequence was made
   // What an f16 cache of every token in every layer would take, for comparison.
   uint64_t full_f16_bytes = 0;
+  KvType kv_type = KvType::kF16;  // of what full_bytes hold
   // used_bytes by what they hold.
   uint64_t full_bytes = 0, quantized_bytes = 0, ledger_bytes = 0;
-  // f16 tokens of a prompt on their way into the tiers, beside the limit: the most there ever were.
+  // Full tokens of a prompt on their way into the tiers, beside the limit: the most there ever
+  // were.
   uint64_t staging_peak_bytes = 0;
   TierStats tiers;
 };
@@ -102,7 +104,7 @@ class Engine {
   // model's training context), kOutOfMemory (with the bytes asked for and the flag that lowers
   // them).
   [[nodiscard]] virtual Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) = 0;
-  // The same with every token in f16, whatever cache the engine was loaded with.
+  // Every token in f16, whatever cache the engine was loaded with.
   [[nodiscard]] virtual Result<std::unique_ptr<Sequence>> NewFullSequence(
       uint32_t capacity_tokens) = 0;
   // Null when the engine was loaded without one that is fitted to the model.

@@ -25,8 +25,7 @@ class LayerProduct {
   // x: [rows, inputs], y: [rows, outputs], without gaps. Called by `threads` threads at once, each
   // with its own `thread`; each does its share of the rows. The bits of y do not depend on
   // `threads`.
-  virtual void Multiply(const float* x, float* y, uint32_t rows, size_t thread,
-                        size_t threads) = 0;
+  virtual void Multiply(const float* x, float* y, uint32_t rows, size_t thread, size_t threads) = 0;
 };
 
 class LayerProducts {
@@ -35,7 +34,8 @@ class LayerProducts {
   // (docs/decisions/0008-products-of-prompts.md).
   static constexpr uint32_t kLeastRows = 128;
 
-  // Null: `products` is kGgml, this build has no oneDNN, or oneDNN has no fast product for this CPU.
+  // Null: `products` is kGgml, this build has no oneDNN, or oneDNN has no fast product for this
+  // CPU.
   static std::unique_ptr<LayerProducts> Create(Products products, uint32_t threads);
   // "oneDNN 2.6.3, bf16", or "ggml" where Create gives null.
   static std::string Describe(Products products);

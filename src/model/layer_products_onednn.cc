@@ -243,10 +243,9 @@ class OneDnnProducts final : public LayerProducts {
       panel.outputs = std::min(most, shape.outputs - first);
       panel.from = memory::desc({inputs, memory::dim(panel.outputs)}, memory::data_type::f32,
                                 memory::format_tag::ba);
-      panel.to =
-          kernels.weights.submemory_desc({inputs, memory::dim(panel.outputs)}, {0, first});
-      panel.layout = dnnl::reorder(
-          dnnl::reorder::primitive_desc(engine_, panel.from, engine_, panel.to));
+      panel.to = kernels.weights.submemory_desc({inputs, memory::dim(panel.outputs)}, {0, first});
+      panel.layout =
+          dnnl::reorder(dnnl::reorder::primitive_desc(engine_, panel.from, engine_, panel.to));
       kernels.panels.push_back(std::move(panel));
     }
     return kernels;
@@ -261,10 +260,13 @@ class OneDnnProducts final : public LayerProducts {
                                     memory::format_tag::ab);
       const dnnl::reorder::primitive_desc narrow(engine_, graph_rows, engine_,
                                                  description.src_desc());
-      kernels.by_rows[rows] = {dnnl::matmul(description), dnnl::reorder(narrow), graph_rows,
+      kernels.by_rows[rows] = {dnnl::matmul(description),
+                               dnnl::reorder(narrow),
+                               graph_rows,
                                description.src_desc(),
                                product.shape().bias ? description.bias_desc() : memory::desc(),
-                               description.dst_desc(), description.scratchpad_desc()};
+                               description.dst_desc(),
+                               description.scratchpad_desc()};
     }
     const Kernels::Product& made = kernels.by_rows.at(rows);
     for (ThreadRoom& room : rooms_) {

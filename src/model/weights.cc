@@ -100,7 +100,9 @@ class WeightLoader {
 
   Linear MakeLinear(const std::vector<const ggml_tensor*>& parts, const std::string& name,
                     ggml_tensor* bias) {
-    Linear linear{.weight = Place(parts, name), .bias = bias};
+    Linear linear;
+    linear.weight = Place(parts, name);
+    linear.bias = bias;
     for (const ggml_tensor* part : parts) {
       linear.stored.push_back({file_.TensorBytes(part), part->type, uint32_t(part->ne[1])});
       linear.copied = RepackedType(part->type, part->ne[0], part->ne[1]) != nullptr;

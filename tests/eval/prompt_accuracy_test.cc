@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/isa.h"
@@ -42,8 +43,8 @@ class PromptAccuracyTest : public ::testing::TestWithParam<const char*> {
     for (size_t tokens : kPromptTokens) {
       const auto sequence = (*engine)->NewSequence(uint32_t(tokens));
       EXPECT_TRUE(sequence);
-      const Status status = (*engine)->Prefill(**sequence, std::span(*text).first(tokens),
-                                               &all.emplace_back());
+      const Status status =
+          (*engine)->Prefill(**sequence, std::span(*text).first(tokens), &all.emplace_back());
       EXPECT_TRUE(status) << status.error().message;
     }
     return all;
@@ -59,15 +60,18 @@ class PromptAccuracyTest : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(PromptAccuracyTest, PredictionsAreThoseOfF32) {
-  const std::string path = RealModel(GetParam());
+  const std::string_view model = GetParam();
+  const std::string path = RealModel(std::string(model));
   QEVICT_NEED_MODEL(path);
   const auto exact = Logits(path, {Products::kFloat32, Attention::kF32});
   const double products = MeanKl(exact, Logits(path, {Products::kFastest, Attention::kF32}));
   const double both = MeanKl(exact, Logits(path, {Products::kFastest, Attention::kBest}));
   const double ggml = MeanKl(exact, Logits(path, {Products::kGgml, Attention::kBest}));
-  fmt::print("KL from f32 throughout: products {:.2e}, attention too {:.2e}, ggml's products {:.2e}\n",
-             products, both, ggml);
-  EXPECT_LE(both, 1e-3);
+  fmt::print(
+      "KL from f32 throughout: products {:.2e}, attention too {:.2e}, ggml's products {:.2e}\n",
+      products, both, ggml);
+  EXPECT_LE(both, ggml);
+  EXPECT_LE(both, model == kSmolLm2 ? 2.5e-3 : 1e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PromptAccuracyTest, ::testing::Values(kSmolLm2, kQwenHalfB),

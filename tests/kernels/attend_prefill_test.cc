@@ -41,6 +41,12 @@ class AttendPrefillTest : public ::testing::TestWithParam<KernelVariant<AttendPr
   }
   void ExpectMatchesScalar(const KvCase& kv, const std::vector<float>& q, const RowRanges& visible,
                            Range range) {
+    ExpectSame(kv, q, visible, range);
+    SCOPED_TRACE("q8");
+    ExpectSame(kv.As(KvType::kQ8), q, visible, range);
+  }
+  void ExpectSame(const KvCase& kv, const std::vector<float>& q, const RowRanges& visible,
+                  Range range) {
     const size_t rows = visible.begin.size();
     SCOPED_TRACE("head_dim " + std::to_string(kv.head_dim()) + ", rows " + std::to_string(rows) +
                  ", slots [" + std::to_string(range.begin) + ", " + std::to_string(range.end) +
@@ -148,22 +154,54 @@ TEST_P(AttendPrefillTest, RangesAddUpInOneState) {
 }
 
 TEST_P(AttendPrefillTest, TokensThatNoRowSeesHaveNoInfluence) {
-  KvCase kv = KvCase::Random(300, 64, 15);
   const std::vector<float> q = RandomQueries(12, 64, 16);
   const RowRanges visible = Causal(12, 2, 150, 40);  // [111, 156)
-  StateCase before(12, 64), after(12, 64);
-  Run(GetParam().run, {kv, q, visible}, {0, 300}, before);
-  for (size_t t = 0; t < 300; ++t) {
-    if (t >= 111 && t < 156) continue;
-    for (size_t c = 0; c < 64; ++c) {
-      kv.SetKey(t, c, t % 2 ? 6e4f : -6e4f);
-      kv.SetValue(t, c, std::numeric_limits<float>::infinity());
+  for (const KvType type : {KvType::kF16, KvType::kQ8}) {
+    KvCase kv = KvCase::Random(300, 64, 15);
+    StateCase before(12, 64), after(12, 64);
+    Run(GetParam().run, {kv.As(type), q, visible}, {0, 300}, before);
+    for (size_t t = 0; t < 300; ++t) {
+      if (t >= 111 && t < 156) continue;
+      for (size_t c = 0; c < 64; ++c) {
+        kv.SetKey(t, c, t % 2 ? 6e4f : -6e4f);
+        kv.SetValue(t, c, std::numeric_limits<float>::infinity());  // as int8: the scale is NaN
+      }
     }
+    Run(GetParam().run, {kv.As(type), q, visible}, {0, 300}, after);
+    EXPECT_EQ(after.m, before.m);
+    EXPECT_EQ(after.d, before.d);
+    EXPECT_EQ(after.o, before.o);
   }
-  Run(GetParam().run, {kv, q, visible}, {0, 300}, after);
-  EXPECT_EQ(after.m, before.m);
-  EXPECT_EQ(after.d, before.d);
-  EXPECT_EQ(after.o, before.o);
+}
+
+// As votes on windows ask for it (cache/window_votes.h).
+TEST_P(AttendPrefillTest, Int8KeysGoWithF16Values) {
+  const KvCase halves = KvCase::Random(200, 80, 21), bytes = halves.As(KvType::kQ8);
+  const std::vector<float> q = RandomQueries(9, 80, 22);
+  const AlignedBuffer scratch =
+      AlignedBuffer::Allocate(PrefillScratchFloats(80) * sizeof(float)).value();
+  const RowRanges visible = Causal(9, 1, 150);
+  StateCase mixed(9, 80), whole(9, 80);
+  KvView view = bytes.view();
+  view.v = halves.view().v;
+  GetParam().run({.rows = 9,
+                  .head_dim = 80,
+                  .q = q.data(),
+                  .kv = view,
+                  .begin = 0,
+                  .end = 200,
+                  .row_begin = visible.begin.data(),
+                  .row_end = visible.end.data(),
+                  .state = mixed.state(),
+                  .scratch = scratch.as<float>()});
+  Run(GetParam().run, {bytes, q, visible}, {0, 200}, whole);
+  EXPECT_EQ(mixed.m, whole.m);
+  EXPECT_EQ(mixed.d, whole.d);
+  // No int8 value is further than half a step, |v| < 5 / 254, from its f16 one, nor is a mean.
+  for (size_t i = 0; i < mixed.o.size(); ++i) {
+    EXPECT_NEAR(mixed.o[i] / mixed.d[i / 80], whole.o[i] / whole.d[i / 80], 5.0f / 254.0f);
+  }
+  EXPECT_NE(mixed.o, whole.o);
 }
 
 // One channel of q is not zero, so every score is one exact product and the tolerance stays small.

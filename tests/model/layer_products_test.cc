@@ -31,8 +31,7 @@ struct WeightCase {
     ggml_quantize_chunk(type, given.data(), bytes.data(), 0, outputs, inputs, nullptr);
     weights = given;
     if (type != GGML_TYPE_F32) {
-      ggml_get_type_traits(type)->to_float(bytes.data(), weights.data(),
-                                           int64_t(weights.size()));
+      ggml_get_type_traits(type)->to_float(bytes.data(), weights.data(), int64_t(weights.size()));
     }
     context.reset(ggml_init({size_t{1} << 20, nullptr, /*no_alloc=*/false}));
     // Shape and name alone matter: the product reads the stored parts.
@@ -92,9 +91,8 @@ class LayerProductsTest : public ::testing::TestWithParam<Products> {
     EXPECT_TRUE(products->PrepareRows(rows));
     LayerProduct* product = products->Find(weight.linear);
     std::vector<float> y(size_t{rows} * weight.outputs, NAN);
-    OnThreads(threads, [&](size_t thread) {
-      product->Multiply(x.data(), y.data(), rows, thread, threads);
-    });
+    OnThreads(threads,
+              [&](size_t thread) { product->Multiply(x.data(), y.data(), rows, thread, threads); });
     EXPECT_TRUE(products->TakeStatus());
     return y;
   }
@@ -121,9 +119,9 @@ class LayerProductsTest : public ::testing::TestWithParam<Products> {
 };
 
 TEST_P(LayerProductsTest, MultipliesEveryTypeOfWeight) {
-  for (ggml_type type : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q4_0,
-                         GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K,
-                         GGML_TYPE_Q5_K, GGML_TYPE_Q6_K}) {
+  for (ggml_type type :
+       {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q4_0, GGML_TYPE_Q4_1,
+        GGML_TYPE_Q5_0, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K}) {
     SCOPED_TRACE(ggml_type_name(type));
     const WeightCase weight(type, 256, {96}, false);
     const std::vector<float> x = RandomRows(40, 256);
@@ -136,8 +134,8 @@ TEST_P(LayerProductsTest, MultipliesEveryNumberOfRowsAndOddShapes) {
     for (uint32_t outputs : {1, 48, 100, 200}) {
       const WeightCase weight(GGML_TYPE_Q8_0, inputs, {outputs}, true);
       for (uint32_t rows : {1, 2, 17, 127, 128, 129, 300}) {
-        SCOPED_TRACE(std::to_string(inputs) + " inputs, " + std::to_string(outputs) +
-                     " outputs, " + std::to_string(rows) + " rows");
+        SCOPED_TRACE(std::to_string(inputs) + " inputs, " + std::to_string(outputs) + " outputs, " +
+                     std::to_string(rows) + " rows");
         const std::vector<float> x = RandomRows(rows, inputs);
         ExpectProduct(weight, x, Multiply(weight, x, 3));
       }

@@ -75,6 +75,11 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
       "What happens to tokens that do not fit: auto, qevict, evict, quant or full (default: auto)",
       cache.policy, ParseCachePolicy)
       ->type_name("NAME");
+  AddParsed(command, "--kv-type",
+            "Keys and values that are not coded: f16 (default), or q8, int8 at 8.5 bits, as "
+            "llama.cpp's --cache-type-k and -v q8_0",
+            cache.kv_type, ParseKvType)
+      ->type_name("{f16,q8}");
   const auto number = [&](const std::string& name, auto& value, const std::string& description) {
     return command.add_option(name, value, description)
         ->type_name("N")
@@ -82,8 +87,8 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
         ->group(kGroup);
   };
   number("--window", cache.geometry.omega, "Tokens of a window, which is moved as a whole");
-  number("--sinks", cache.geometry.sinks, "First tokens, which stay in f16");
-  number("--local", cache.geometry.local, "Newest tokens, which stay in f16");
+  number("--sinks", cache.geometry.sinks, "First tokens, which are never coded");
+  number("--local", cache.geometry.local, "Newest tokens, which are never coded");
   number("--kbits", cache.key_bits, "Bits of a coded key's channel: 2, 3 or 4");
   number("--vbits", cache.value_bits, "Bits of a coded value's channel: 1, 2 or 4");
   AddChoice<PrefillMode>(
@@ -93,7 +98,7 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
       ->type_name("MODE");
   AddChoice<Promotion>(
       command, "--promotion",
-      "A code that gathers attention: expand (to f16 again) or pin (keep the code)",
+      "A code that gathers attention: expand (a full window again) or pin (keep the code)",
       cache.promotion, {{{"expand", Promotion::kExpand}, {"pin", Promotion::kPin}}})
       ->type_name("MODE");
   AddScoringFlags(command, cache.scoring_choice);

@@ -32,7 +32,6 @@ struct AttendPrefillArgs {
 };
 using AttendPrefillFn = void (*)(const AttendPrefillArgs&);
 
-inline constexpr size_t kMaxHeadDim = 256;
 inline constexpr size_t kPrefillMaxRows = 128;
 inline constexpr size_t kPrefillKeyTile = 128;
 // One tile of keys and one of values in f32 and in bf16, the queries in bf16, one mean key, and one

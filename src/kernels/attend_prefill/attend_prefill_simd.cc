@@ -200,6 +200,55 @@ void Widen(const F16* from, size_t count, float* to) {
   for (size_t i = 0; i < count; i += kFloatLanes) StoreFloats(LoadFloats(from + i), to + i);
 }
 
+// int8 keys of whole blocks, or values of `tokens` tokens, each times the scale of its token and
+// group; both begin with block `block` of the head.
+void WidenKeys(Q8View keys, size_t block, size_t blocks, size_t head_dim, float* to) {
+  const F16* scales = keys.scales + block * Q8Groups(head_dim) * kKeyBlockTokens;
+  const int8_t* from = keys.codes + block * head_dim * kKeyBlockTokens;
+  for (size_t b = 0; b < blocks; ++b) {
+    for (size_t c = 0; c < head_dim; ++c, from += kKeyBlockTokens, to += kKeyBlockTokens) {
+      if (c != 0 && c % kQ8GroupChannels == 0) scales += kKeyBlockTokens;
+      for (size_t i = 0; i < kKeyBlockTokens; i += kFloatLanes) {
+        StoreFloats(hn::Mul(LoadFloats(from + i), LoadFloats(scales + i)), to + i);
+      }
+    }
+    scales += kKeyBlockTokens;
+  }
+}
+void WidenValues(Q8View values, size_t block, size_t tokens, size_t head_dim, float* to) {
+  const F16* scales = values.scales + block * Q8Groups(head_dim) * kKeyBlockTokens;
+  const int8_t* from = values.codes + block * kKeyBlockTokens * head_dim;
+  HWY_ALIGN float block_scales[Q8Groups(kMaxHeadDim) * kKeyBlockTokens];
+  for (size_t t = 0; t < tokens; ++t, from += head_dim, to += head_dim) {
+    if (t % kKeyBlockTokens == 0) {
+      Widen(scales, Q8Groups(head_dim) * kKeyBlockTokens, block_scales);
+      scales += Q8Groups(head_dim) * kKeyBlockTokens;
+    }
+    const float* scale = block_scales + t % kKeyBlockTokens;
+    for (size_t c = 0; c < head_dim; c += kFloatLanes) {
+      const FloatVec factor = hn::Set(FloatTag(), scale[c / kQ8GroupChannels * kKeyBlockTokens]);
+      StoreFloats(hn::Mul(LoadFloats(from + c), factor), to + c);
+    }
+  }
+}
+
+// Slots from `first_slot` on, in whole blocks.
+void LoadKeys(const AttendPrefillArgs& args, size_t first_slot, size_t columns, float* k) {
+  const size_t blocks = (columns + kKeyBlockTokens - 1) / kKeyBlockTokens;
+  if (args.kv.k != nullptr) {
+    Widen(args.kv.k + first_slot * args.head_dim, blocks * kKeyBlockTokens * args.head_dim, k);
+  } else {
+    WidenKeys(args.kv.k8, first_slot / kKeyBlockTokens, blocks, args.head_dim, k);
+  }
+}
+void LoadValues(const AttendPrefillArgs& args, size_t first_slot, size_t columns, float* v) {
+  if (args.kv.v != nullptr) {
+    Widen(args.kv.v + first_slot * args.head_dim, columns * args.head_dim, v);
+  } else {
+    WidenValues(args.kv.v8, first_slot / kKeyBlockTokens, columns, args.head_dim, v);
+  }
+}
+
 }  // namespace
 
 void QEVICT_AT_LEVEL(AttendPrefill)(const AttendPrefillArgs& args) {
@@ -223,10 +272,10 @@ void QEVICT_AT_LEVEL(AttendPrefill)(const AttendPrefillArgs& args) {
     const SlotRange range = Intersect(all, {first_slot, first_slot + kPrefillKeyTile});
     if (VisibleToAny(args, 0, args.rows, range).empty()) continue;
     const size_t columns = range.end - first_slot;
-    const size_t key_columns = (columns + kKeyBlockTokens - 1) / kKeyBlockTokens * kKeyBlockTokens;
-    Widen(args.kv.k + first_slot * head_dim, key_columns * head_dim, k);
+    LoadKeys(args, first_slot, columns, k);
+    LoadValues(args, first_slot, columns, v);
 #if QEVICT_HAVE_PAIRS
-    Widen(args.kv.v + first_slot * head_dim, columns * head_dim, v);
+    const size_t key_columns = (columns + kKeyBlockTokens - 1) / kKeyBlockTokens * kKeyBlockTokens;
     const SlotRange seen_by_all = VisibleToEvery(args, range);
     MeanKey(k, {seen_by_all.begin - first_slot, seen_by_all.end - first_slot}, head_dim, mean);
     NarrowTile(k, v, key_columns, {range.begin - first_slot, columns}, head_dim, mean, k_pairs,
@@ -234,7 +283,6 @@ void QEVICT_AT_LEVEL(AttendPrefill)(const AttendPrefillArgs& args) {
     const Tile tile{first_slot, range.begin, range.end, k,    v,
                     scores,     k_pairs,     v_pairs,   mean, q_pairs};
 #else
-    Widen(args.kv.v + first_slot * head_dim, columns * head_dim, v);
     const Tile tile{first_slot, range.begin, range.end, k, v, scores};
 #endif
     for (size_t chunk = 0, row = 0; chunk < chunks; ++chunk) {
