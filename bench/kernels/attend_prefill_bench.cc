@@ -45,6 +45,7 @@ struct PrefillBlock {
              .row_begin = begin.data(),
              .row_end = end.data(),
              .state = state.state(),
+             .bf16 = true,
              .scratch = scratch.as<float>()} {
     for (size_t r = 0; r < shape.rows; ++r) {
       if (shape.mask == Mask::kCausal) end[r] = uint32_t(r + 1);

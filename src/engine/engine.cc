@@ -116,7 +116,7 @@ class GgufEngine final : public Engine {
     QEVICT_ASSIGN_OR_RETURN(engine->hyperparameters_, ReadHyperparameters(*engine->file_));
     QEVICT_RETURN_IF_ERROR(ValidateTensors(*engine->file_, engine->hyperparameters_));
     QEVICT_ASSIGN_OR_RETURN(engine->tokenizer_, Tokenizer::Load(*engine->file_));
-    engine->MakeAttention(config.attention);
+    engine->MakeAttention(config);
     QEVICT_ASSIGN_OR_RETURN(
         engine->runner_,
         ModelRunner::Load(*engine->file_, engine->hyperparameters_, *engine->attention_,
@@ -175,12 +175,13 @@ class GgufEngine final : public Engine {
  private:
   GgufEngine() = default;
 
-  void MakeAttention(AttentionKind kind) {
+  void MakeAttention(const EngineConfig& config) {
     const KvShape shape = hyperparameters_.kv_shape();
-    if (kind == AttentionKind::kReference) {
+    if (config.attention == AttentionKind::kReference) {
       attention_ = std::make_unique<ReferenceAttention>(shape, threads_);
     } else {
-      attention_ = std::make_unique<BatchAttention>(shape, isa_, threads_);
+      attention_ = std::make_unique<BatchAttention>(shape, isa_, threads_,
+                                                    /*bf16=*/config.products == Products::kFastest);
     }
   }
 

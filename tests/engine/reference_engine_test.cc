@@ -60,7 +60,8 @@ class ReferenceEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
                                 .threads = threads,
                                 .prefill_chunk = kChunk,
                                 .cache = config,
-                                .attention = attention});
+                                .attention = attention,
+                                .products = Products::kGgml});
     if (!engine) ADD_FAILURE() << engine.error().message;
     return engine ? std::move(*engine) : nullptr;
   }

@@ -22,7 +22,8 @@ class AttendPrefillTest : public ::testing::TestWithParam<KernelVariant<AttendPr
     const RowRanges& visible;
   };
   // Adds the keys in `range` to `state`.
-  static void Run(AttendPrefillFn run, const Inputs& in, Range range, StateCase& state) {
+  static void Run(AttendPrefillFn run, const Inputs& in, Range range, StateCase& state,
+                  bool bf16 = true) {
     const AlignedBuffer scratch =
         AlignedBuffer::Allocate(PrefillScratchFloats(in.kv.head_dim()) * sizeof(float)).value();
     run({.rows = state.rows,
@@ -34,6 +35,7 @@ class AttendPrefillTest : public ::testing::TestWithParam<KernelVariant<AttendPr
          .row_begin = in.visible.begin.data(),
          .row_end = in.visible.end.data(),
          .state = state.state(),
+         .bf16 = bf16,
          .scratch = scratch.as<float>()});
   }
   static ProductsIn products() {
@@ -55,6 +57,10 @@ class AttendPrefillTest : public ::testing::TestWithParam<KernelVariant<AttendPr
     Run(GetParam().run, {kv, q, visible}, range, actual);
     Run(AttendPrefillVariants().back().run, {kv, q, visible}, range, expected);
     ExpectSameAttention(actual, expected, q.data(), kv, products());
+    if (products() == ProductsIn::kF32) return;
+    StateCase in_f32(rows, kv.head_dim());
+    Run(GetParam().run, {kv, q, visible}, range, in_f32, /*bf16=*/false);
+    ExpectSameAttention(in_f32, expected, q.data(), kv, ProductsIn::kF32);
   }
 };
 
@@ -194,7 +200,7 @@ TEST_P(AttendPrefillTest, Int8KeysGoWithF16Values) {
                   .row_end = visible.end.data(),
                   .state = mixed.state(),
                   .scratch = scratch.as<float>()});
-  Run(GetParam().run, {bytes, q, visible}, {0, 200}, whole);
+  Run(GetParam().run, {bytes, q, visible}, {0, 200}, whole, /*bf16=*/false);
   EXPECT_EQ(mixed.m, whole.m);
   EXPECT_EQ(mixed.d, whole.d);
   // No int8 value is further than half a step, |v| < 5 / 254, from its f16 one, nor is a mean.

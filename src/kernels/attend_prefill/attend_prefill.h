@@ -4,9 +4,9 @@
 // Blocked (rows x keys) with f32 accumulation; the score matrix exists one tile at a time. Row
 // ranges express causal and sliding-window masks, so nothing here knows about positions.
 //
-// The avx512 level multiplies in bf16: queries, keys minus the mean of their tile (the mean's score
-// is added in f32: what keys have in common, as those of models with biases do, is not rounded),
-// weights and values are rounded to 8 bits of mantissa, sums are f32. The others multiply in f32.
+// In bf16, which the avx512 level can and the others take for f32, queries, keys minus the mean of
+// their tile (the mean's score is added in f32: what keys have in common, as those of models with
+// biases do, is not rounded), weights and values are rounded to 8 bits of mantissa; sums are f32.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@ struct AttendPrefillArgs {
   const uint32_t* row_end =
       nullptr;           // [rows]; row_begin[r] >= row_end[r] means that the row sees no key here
   AttentionState state;  // in and out: [rows], [rows], [rows, head_dim]; merged with what it holds
+  bool bf16 = false;     // whether products may be in bf16
   float* scratch =
       nullptr;  // PrefillScratchFloats(head_dim) floats, 64-byte aligned, one per thread
 };

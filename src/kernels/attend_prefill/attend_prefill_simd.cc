@@ -9,16 +9,16 @@ namespace {
 
 // Slots of one tile, K and V of which are in scratch as f32, and where its columns start.
 struct Tile {
-  size_t first_slot;  // a multiple of 16: column 0
-  size_t begin, end;  // slots
-  const float* k;     // [blocks][head_dim][16]
-  const float* v;     // [columns][head_dim]
-  float* scores;      // [kMaxStepRows][kPrefillKeyTile]
+  size_t first_slot = 0;      // a multiple of 16: column 0
+  size_t begin = 0, end = 0;  // slots
+  const float* k = nullptr;   // [blocks][head_dim][16]
+  const float* v = nullptr;   // [columns][head_dim]
+  float* scores = nullptr;    // [kMaxStepRows][kPrefillKeyTile]
 #if QEVICT_HAVE_PAIRS
-  const Pair* k_pairs;  // minus the mean
-  const Pair* v_pairs;
-  const float* mean;    // [head_dim]
-  const Pair* q_pairs;  // [rows][head_dim / 2]
+  const Pair* k_pairs = nullptr;  // minus the mean
+  const Pair* v_pairs = nullptr;
+  const float* mean = nullptr;    // [head_dim]
+  const Pair* q_pairs = nullptr;  // [rows][head_dim / 2]
 #endif
 };
 
@@ -67,15 +67,46 @@ void MaskRows(const AttendPrefillArgs& args, size_t row, const Tile& tile, SlotR
   }
 }
 
+// What a call multiplies in.
+struct InFloats {
+  static constexpr bool kPairs = false;
+};
+struct InPairs {
+  static constexpr bool kPairs = true;
+};
+
 struct TileColumns {
   SlotRange seen;     // slots that any row sees
   SlotRange columns;  // of the tile, in whole blocks; a row's weights are 0 where it sees nothing
 };
 
+template <size_t kRows>
+void ScoreRows(InFloats /*mode*/, const AttendPrefillArgs& args, size_t row, const Tile& tile,
+               SlotRange columns) {
+  const size_t head_dim = args.head_dim;
+  ScoreTile<kRows>({args.q + row * head_dim, head_dim},
+                   KeyTile<float>{tile.k + columns.begin * head_dim,
+                                  (columns.end - columns.begin) / kKeyBlockTokens,
+                                  head_dim,
+                                  {}},
+                   tile.scores + columns.begin, kPrefillKeyTile);
+}
+
+template <size_t kRows>
+void AddRows(InFloats /*mode*/, const AttendPrefillArgs& args, size_t row, const Tile& tile,
+             TileColumns at, const float* rescale) {
+  const size_t head_dim = args.head_dim, first = at.seen.begin - tile.first_slot;
+  AddValues<kRows>(
+      {tile.scores + first, kPrefillKeyTile},
+      ValueTile<float>{tile.v + first * head_dim, at.seen.end - at.seen.begin, head_dim, {}},
+      rescale, args.state.o + row * head_dim);
+}
+
 #if QEVICT_HAVE_PAIRS
 
 template <size_t kRows>
-void ScoreRows(const AttendPrefillArgs& args, size_t row, const Tile& tile, SlotRange columns) {
+void ScoreRows(InPairs /*mode*/, const AttendPrefillArgs& args, size_t row, const Tile& tile,
+               SlotRange columns) {
   const size_t head_dim = args.head_dim;
   float offset[kRows];
   for (size_t r = 0; r < kRows; ++r) {
@@ -92,8 +123,8 @@ void ScoreRows(const AttendPrefillArgs& args, size_t row, const Tile& tile, Slot
 }
 
 template <size_t kRows>
-void AddRows(const AttendPrefillArgs& args, size_t row, const Tile& tile, TileColumns at,
-             const float* rescale) {
+void AddRows(InPairs /*mode*/, const AttendPrefillArgs& args, size_t row, const Tile& tile,
+             TileColumns at, const float* rescale) {
   const size_t head_dim = args.head_dim, count = at.columns.end - at.columns.begin;
   HWY_ALIGN Pair weights[kRows * kPrefillKeyTile / 2];
   for (size_t r = 0; r < kRows; ++r) {
@@ -150,32 +181,9 @@ void NarrowTile(const float* k, float* v, size_t columns, SlotRange valid, size_
   }
 }
 
-#else
-
-template <size_t kRows>
-void ScoreRows(const AttendPrefillArgs& args, size_t row, const Tile& tile, SlotRange columns) {
-  const size_t head_dim = args.head_dim;
-  ScoreTile<kRows>({args.q + row * head_dim, head_dim},
-                   KeyTile<float>{tile.k + columns.begin * head_dim,
-                                  (columns.end - columns.begin) / kKeyBlockTokens,
-                                  head_dim,
-                                  {}},
-                   tile.scores + columns.begin, kPrefillKeyTile);
-}
-
-template <size_t kRows>
-void AddRows(const AttendPrefillArgs& args, size_t row, const Tile& tile, TileColumns at,
-             const float* rescale) {
-  const size_t head_dim = args.head_dim, first = at.seen.begin - tile.first_slot;
-  AddValues<kRows>(
-      {tile.scores + first, kPrefillKeyTile},
-      ValueTile<float>{tile.v + first * head_dim, at.seen.end - at.seen.begin, head_dim, {}},
-      rescale, args.state.o + row * head_dim);
-}
-
 #endif
 
-template <size_t kRows>
+template <typename Mode, size_t kRows>
 void AttendTile(const AttendPrefillArgs& args, size_t row, const Tile& tile) {
   const SlotRange seen = VisibleToAny(args, row, kRows, {tile.begin, tile.end});
   if (seen.empty()) return;
@@ -185,15 +193,16 @@ void AttendTile(const AttendPrefillArgs& args, size_t row, const Tile& tile) {
   const size_t end_block = (seen.end - tile.first_slot + kKeyBlockTokens - 1) / kKeyBlockTokens;
   const SlotRange columns{block * kKeyBlockTokens, end_block * kKeyBlockTokens};
   float* scores = tile.scores + columns.begin;
-  ScoreRows<kRows>(args, row, tile, columns);
+  ScoreRows<kRows>(Mode(), args, row, tile, columns);
   MaskRows<kRows>(args, row, tile, columns);
   SoftmaxTile<kRows>(scores, kPrefillKeyTile, columns.end - columns.begin, args.state.m + row,
                      args.state.d + row, rescale);
-  AddRows<kRows>(args, row, tile, {seen, columns}, rescale);
+  AddRows<kRows>(Mode(), args, row, tile, {seen, columns}, rescale);
 }
 
+template <typename Mode>
 void AttendRows(const AttendPrefillArgs& args, size_t row, size_t rows, const Tile& tile) {
-  WithRows(rows, [&]<size_t kRows>() { AttendTile<kRows>(args, row, tile); });
+  WithRows(rows, [&]<size_t kRows>() { AttendTile<Mode, kRows>(args, row, tile); });
 }
 
 void Widen(const F16* from, size_t count, float* to) {
@@ -249,19 +258,23 @@ void LoadValues(const AttendPrefillArgs& args, size_t first_slot, size_t columns
   }
 }
 
-}  // namespace
-
-void QEVICT_AT_LEVEL(AttendPrefill)(const AttendPrefillArgs& args) {
+template <typename Mode>
+void AttendAll(const AttendPrefillArgs& args) {
   const size_t head_dim = args.head_dim;
   float* k = args.scratch;
   float* v = k + kPrefillKeyTile * head_dim;
-  float* scores = v + kPrefillKeyTile * head_dim;
+  Tile tile{.k = k, .v = v, .scores = v + kPrefillKeyTile * head_dim};
 #if QEVICT_HAVE_PAIRS
-  float* mean = scores + kPrefillKeyTile * kPrefillMaxRows;
+  constexpr bool kPairs = Mode::kPairs;
+  float* mean = tile.scores + kPrefillKeyTile * kPrefillMaxRows;
   auto* k_pairs = reinterpret_cast<Pair*>(mean + head_dim);
   Pair* v_pairs = k_pairs + kPrefillKeyTile * head_dim / 2;
   Pair* q_pairs = v_pairs + kPrefillKeyTile * head_dim / 2;
-  NarrowFloats(args.q, args.rows * head_dim, q_pairs);
+  tile.k_pairs = k_pairs;
+  tile.v_pairs = v_pairs;
+  tile.mean = mean;
+  tile.q_pairs = q_pairs;
+  if constexpr (kPairs) NarrowFloats(args.q, args.rows * head_dim, q_pairs);
 #endif
   const size_t chunks = (args.rows + kMaxStepRows - 1) / kMaxStepRows;
   const SlotRange all = VisibleToAny(args, 0, args.rows, {args.begin, args.end});
@@ -271,26 +284,36 @@ void QEVICT_AT_LEVEL(AttendPrefill)(const AttendPrefillArgs& args) {
        first_slot += kPrefillKeyTile) {
     const SlotRange range = Intersect(all, {first_slot, first_slot + kPrefillKeyTile});
     if (VisibleToAny(args, 0, args.rows, range).empty()) continue;
+    tile.first_slot = first_slot;
+    tile.begin = range.begin;
+    tile.end = range.end;
     const size_t columns = range.end - first_slot;
     LoadKeys(args, first_slot, columns, k);
     LoadValues(args, first_slot, columns, v);
 #if QEVICT_HAVE_PAIRS
-    const size_t key_columns = (columns + kKeyBlockTokens - 1) / kKeyBlockTokens * kKeyBlockTokens;
-    const SlotRange seen_by_all = VisibleToEvery(args, range);
-    MeanKey(k, {seen_by_all.begin - first_slot, seen_by_all.end - first_slot}, head_dim, mean);
-    NarrowTile(k, v, key_columns, {range.begin - first_slot, columns}, head_dim, mean, k_pairs,
-               v_pairs);
-    const Tile tile{first_slot, range.begin, range.end, k,    v,
-                    scores,     k_pairs,     v_pairs,   mean, q_pairs};
-#else
-    const Tile tile{first_slot, range.begin, range.end, k, v, scores};
+    if constexpr (kPairs) {
+      const size_t blocks = (columns + kKeyBlockTokens - 1) / kKeyBlockTokens;
+      const SlotRange seen_by_all = VisibleToEvery(args, range);
+      MeanKey(k, {seen_by_all.begin - first_slot, seen_by_all.end - first_slot}, head_dim, mean);
+      NarrowTile(k, v, blocks * kKeyBlockTokens, {range.begin - first_slot, columns}, head_dim,
+                 mean, k_pairs, v_pairs);
+    }
 #endif
     for (size_t chunk = 0, row = 0; chunk < chunks; ++chunk) {
       const size_t rows = (args.rows - row) / (chunks - chunk);  // as equal as they can be
-      AttendRows(args, row, rows, tile);
+      AttendRows<Mode>(args, row, rows, tile);
       row += rows;
     }
   }
+}
+
+}  // namespace
+
+void QEVICT_AT_LEVEL(AttendPrefill)(const AttendPrefillArgs& args) {
+#if QEVICT_HAVE_PAIRS
+  if (args.bf16) return AttendAll<InPairs>(args);
+#endif
+  AttendAll<InFloats>(args);
 }
 
 }  // namespace qevict
