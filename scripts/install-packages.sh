@@ -6,7 +6,7 @@ set -euo pipefail
 packages=(
   ca-certificates g++ cmake ninja-build ccache pkg-config
   python3 python3-pip  # pip fetches the source of ggml and libllama, and the models
-  libexpected-dev libfmt-dev libhwy-dev libzip-dev libssl-dev libcli11-dev nlohmann-json3-dev
+  libexpected-dev libfmt-dev libhwy-dev libdnnl-dev libzip-dev libssl-dev libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 if [ "${1:-}" = ci ]; then

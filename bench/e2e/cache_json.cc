@@ -40,6 +40,7 @@ Json CacheJson(const CacheConfig& cache) {
   return {{"policy", CachePolicyName(cache.policy)},
           {"share", cache.budget ? cache.budget->share : 0.0},
           {"bytes", cache.budget ? cache.budget->bytes : 0},
+          {"kv_type", KvTypeName(cache.kv_type)},
           {"omega", cache.geometry.omega},
           {"sinks", cache.geometry.sinks},
           {"local", cache.geometry.local},
@@ -57,6 +58,7 @@ Result<CacheConfig> ReadCacheJson(const Json& json) {
   QEVICT_ASSIGN_OR_RETURN(cache.policy, ParseCachePolicy(json.at("policy").get<std::string>()));
   const KvBudget budget{.share = json.at("share"), .bytes = json.at("bytes")};
   if (budget.share > 0.0 || budget.bytes > 0) cache.budget = budget;
+  QEVICT_ASSIGN_OR_RETURN(cache.kv_type, ParseKvType(json.at("kv_type").get<std::string>()));
   cache.geometry = {
       .omega = json.at("omega"), .sinks = json.at("sinks"), .local = json.at("local")};
   cache.key_bits = ReadNumber<uint32_t>(json.at("key_bits"));

@@ -28,7 +28,7 @@ class OwnEngine final : public BenchEngine {
   }
   Result<uint64_t> KvBytes() override { return sequence_->kv_usage().peak_bytes; }
   std::string Settings() const override {
-    std::string kv = "f16 KV";
+    std::string kv = fmt::format("{} KV", KvTypeName(cache_.kv_type));
     if (cache_.tiered()) {
       const KvUsage usage = sequence_->kv_usage();
       kv = fmt::format("policy {}, {}limit {} bytes, {} ms of routing, staging {} bytes",
@@ -41,7 +41,7 @@ class OwnEngine final : public BenchEngine {
  private:
   // What the policy leaves open.
   std::string Choices() const {
-    std::string choices;
+    std::string choices = cache_.kv_type == KvType::kF16 ? "" : "q8, ";
     if (cache_.policy != CachePolicy::kEvict) {
       const double bits = sequence_->kv_usage().code_bits;
       if (bits != 0.0) choices += fmt::format("codes of {:.2f} bits, ", bits);

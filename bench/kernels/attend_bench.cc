@@ -1,8 +1,8 @@
-// Attention of one decode step over all layers and KV heads of a model, from f16 and from the
-// quantized tier's codes: one row per variant, shape and format. `tokens` is tokens per second of
-// one KV head, the number to compare; `bytes` counts what is resident; `of_read` is its share of
-// the measured read bandwidth, `of_fma` that of the measured f32 peak (f16 rows: two products of
-// group * head_dim per token; exponentials do not count).
+// Attention of one decode step over all layers and KV heads of a model, from a full tier in f16 and
+// in q8 and from the quantized tier's codes: one row per variant, shape and format. `tokens` is
+// tokens per second of one KV head, the number to compare; `bytes` counts what is resident;
+// `of_read` is its share of the measured read bandwidth, `of_fma` that of the measured f32 peak
+// (f16 rows: two products of group * head_dim per token; exponentials do not count).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -197,8 +197,8 @@ void BM_AttendCodes(benchmark::State& bench, AttendCodesFn run, const Codes& cod
   Report(bench, shape, heads.size_bytes(), machine.limits);
 }
 
-void AttendF16(AttendDecodeFn run, const Shape& shape, KvView kv, size_t begin, size_t end,
-               BenchState& state) {
+void AttendFull(AttendDecodeFn run, const Shape& shape, KvView kv, size_t begin, size_t end,
+                BenchState& state) {
   run({.group = shape.group,
        .head_dim = shape.head_dim,
        .q = state.q.data(),
@@ -208,13 +208,13 @@ void AttendF16(AttendDecodeFn run, const Shape& shape, KvView kv, size_t begin, 
        .state = state.state()});
 }
 
-void BM_AttendF16(benchmark::State& bench, AttendDecodeFn run, const Shape& shape,
-                  const Machine& machine) {
-  const KvHeads& heads = KvHeads::Shared(shape.heads, shape.tokens, shape.head_dim);
+void BM_AttendFull(benchmark::State& bench, AttendDecodeFn run, const Shape& shape, KvType type,
+                   const Machine& machine) {
+  const KvHeads& heads = KvHeads::Shared(shape.heads, shape.tokens, shape.head_dim, type);
   std::vector<BenchState> states(machine.threads, BenchState(shape.group, shape.head_dim));
   TimeSteps(bench, shape, DecodeSplitTokens(uint32_t(shape.tokens)), machine,
             [&](size_t thread, size_t head, size_t begin, size_t end) {
-              AttendF16(run, shape, heads.view(head), begin, end, states[thread]);
+              AttendFull(run, shape, heads.view(head), begin, end, states[thread]);
             });
   Report(bench, shape, heads.size_bytes(), machine.limits);
   bench.counters["of_fma"] =
@@ -224,11 +224,12 @@ void BM_AttendF16(benchmark::State& bench, AttendDecodeFn run, const Shape& shap
 
 constexpr size_t kCheckedTokens = 512;
 
-void CheckF16AgainstScalar(const KernelVariant<AttendDecodeFn>& variant, const Shape& shape) {
-  const KvHeads heads(1, kCheckedTokens, shape.head_dim);
+void CheckFullAgainstScalar(const KernelVariant<AttendDecodeFn>& variant, const Shape& shape,
+                            KvType type) {
+  const KvHeads heads(1, kCheckedTokens, shape.head_dim, type);
   BenchState actual(shape.group, shape.head_dim), expected(shape.group, shape.head_dim);
-  AttendF16(variant.run, shape, heads.view(0), 0, kCheckedTokens, actual);
-  AttendF16(AttendDecodeVariants().back().run, shape, heads.view(0), 0, kCheckedTokens, expected);
+  AttendFull(variant.run, shape, heads.view(0), 0, kCheckedTokens, actual);
+  AttendFull(AttendDecodeVariants().back().run, shape, heads.view(0), 0, kCheckedTokens, expected);
   ExpectSameOutput(actual, expected, variant.name, shape.name);
 }
 
@@ -283,12 +284,14 @@ int main(int argc, char** argv) {
     for (const Shape& shape : kShapes) {
       // The reference takes seconds a step there.
       if (variant.isa == Isa::kScalar && shape.heads > 1) continue;
-      CheckF16AgainstScalar(variant, shape);
       const std::string place = std::string("/") + variant.name + "/" + shape.name;
-      add("Attend" + place + "/f16", shape,
-          [run = variant.run, &shape](benchmark::State& bench, const Machine& machine) {
-            BM_AttendF16(bench, run, shape, machine);
-          });
+      for (const KvType type : {KvType::kF16, KvType::kQ8}) {
+        CheckFullAgainstScalar(variant, shape, type);
+        add("Attend" + place + "/" + std::string(KvTypeName(type)), shape,
+            [run = variant.run, &shape, type](benchmark::State& bench, const Machine& machine) {
+              BM_AttendFull(bench, run, shape, type, machine);
+            });
+      }
       // Beside it, codes at the same level.
       const AttendCodesFn run_codes = SelectVariant(AttendCodesVariants(), variant.isa);
       for (const Codes& codes : kCodes) {

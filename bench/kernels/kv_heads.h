@@ -12,17 +12,22 @@ namespace qevict {
 
 class KvHeads {
  public:
-  // Filled with values in (-2, 2). tokens % 16 == 0.
-  KvHeads(size_t heads, size_t tokens, size_t head_dim);
+  // Filled with values in [-2, 2). tokens % 16 == 0.
+  KvHeads(size_t heads, size_t tokens, size_t head_dim, KvType type = KvType::kF16);
   // One set lives at a time: a shape's variants share it.
-  static const KvHeads& Shared(size_t heads, size_t tokens, size_t head_dim);
+  static const KvHeads& Shared(size_t heads, size_t tokens, size_t head_dim, KvType type);
 
   KvView view(size_t head) const;
-  size_t size_bytes() const { return size_t{2} * heads_ * tokens_ * head_dim_ * sizeof(F16); }
+  size_t size_bytes() const { return 2 * heads_ * part_bytes(); }
 
  private:
+  // Keys, or values, of a head.
+  size_t part_bytes() const { return tokens_ * KvRowBytes(type_, head_dim_); }
+  Q8Rows Q8Part(size_t part) const;
+
+  KvType type_;
   size_t heads_, tokens_, head_dim_;
-  AlignedBuffer memory_;  // [heads][2][tokens][head_dim]
+  AlignedBuffer memory_;  // [heads][keys, values]
 };
 
 struct BenchState {
@@ -34,6 +39,6 @@ struct BenchState {
 // Ends the program when the outputs o / d are further apart than 1e-4, far above rounding and far
 // below any mistake.
 void ExpectSameOutput(BenchState& actual, BenchState& expected, const char* variant,
-                      const char* shape);
+                      const char* shape, float tolerance = 1e-4f);
 
 }  // namespace qevict

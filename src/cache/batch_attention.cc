@@ -41,10 +41,11 @@ struct BatchAttention::Scratch {
   WindowVotes::Scratch votes;
 };
 
-BatchAttention::BatchAttention(const KvShape& shape, Isa isa, uint32_t threads)
+BatchAttention::BatchAttention(const KvShape& shape, Isa isa, uint32_t threads, bool bf16)
     : CacheAttention(shape, isa),
       attend_decode_(SelectVariant(AttendDecodeVariants(), isa)),
       attend_prefill_(SelectVariant(AttendPrefillVariants(), isa)),
+      bf16_(bf16),
       code_attention_(shape, isa),
       votes_(shape, isa),
       layers_(shape.layers),
@@ -365,6 +366,7 @@ void BatchAttention::AttendPrompt(LayerId layer, const Item& item, RowsView q, f
                      .row_begin = scratch.row_begin.data(),
                      .row_end = scratch.row_end.data(),
                      .state = scratch.state(),
+                     .bf16 = bf16_,
                      .scratch = scratch.aligned_tiles()});
   }
   const size_t row_floats = shape_.kv_heads * group * head_dim;

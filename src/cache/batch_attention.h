@@ -22,7 +22,8 @@ namespace qevict {
 
 class BatchAttention final : public CacheAttention {
  public:
-  BatchAttention(const KvShape& shape, Isa isa, uint32_t threads);
+  // `bf16`: whether prompts may be attended in it (kernels/attend_prefill).
+  BatchAttention(const KvShape& shape, Isa isa, uint32_t threads, bool bf16 = false);
   ~BatchAttention() override;
 
   Status Bind(std::span<const BatchSlice> slices) override;
@@ -87,6 +88,7 @@ class BatchAttention final : public CacheAttention {
 
   AttendDecodeFn attend_decode_;
   AttendPrefillFn attend_prefill_;
+  bool bf16_;
   CodeAttention code_attention_;
   WindowVotes votes_;
   std::vector<Layer> layers_;

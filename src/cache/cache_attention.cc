@@ -25,14 +25,17 @@ void CacheAttention::Store(LayerId layer, RowsView k, RowsView v, size_t thread,
         for (const SlotRange& range : slice.kv->Slots(layer, cell, cell + end - begin)) {
           if (range.begin == range.end) continue;
           const size_t row = slice.first_row + begin + (range.first - cell);
+          const KvRows rows = slice.kv->Rows(layer, KvHeadId(h));
           store_kv_({.tokens = range.end - range.begin,
                      .head_dim = shape_.head_dim,
                      .k = k.base + row * k.stride + size_t{h} * shape_.head_dim,
                      .v = v.base + row * v.stride + size_t{h} * shape_.head_dim,
                      .k_stride = k.stride,
                      .v_stride = v.stride,
-                     .k_out = slice.kv->Keys(layer, KvHeadId(h)),
-                     .v_out = slice.kv->Values(layer, KvHeadId(h)),
+                     .k_out = rows.k(),
+                     .v_out = rows.v(),
+                     .k8_out = rows.k8(),
+                     .v8_out = rows.v8(),
                      .slot = range.begin});
         }
       }

@@ -26,6 +26,7 @@ class Planner {
   CachePlan Plan(TierCapacity capacity, uint32_t retained_windows, size_t raises = 0) const {
     const Geometry& g = request_.geometry;
     CachePlan plan{.limit_bytes = request_.limit_bytes,
+                   .kv_type = request_.kv_type,
                    .capacity = capacity,
                    .retained_windows = retained_windows,
                    .formats = std::vector<CodeFormat>(heads_, format_)};
@@ -37,7 +38,7 @@ class Planner {
     const uint64_t tokens = g.sinks + local + uint64_t{capacity.full} * g.omega;
     plan.full_slots =
         uint32_t(RoundUp(std::min<uint64_t>(tokens, request_.capacity_tokens), kKeyBlockTokens));
-    const uint64_t token_bytes = uint64_t{4} * shape_.head_dim;  // f16 key and value
+    const uint64_t token_bytes = uint64_t{2} * KvRowBytes(request_.kv_type, shape_.head_dim);
     const uint64_t ring_heads = uint64_t{shape_.layers - RoutedLayers(shape_)} * shape_.kv_heads;
     const uint64_t ring_slots =
         ring_heads == 0 ? 0
@@ -92,15 +93,16 @@ class Planner {
 // What a user whose budget is too small can do.
 std::string Advice(const KvShape& shape, const PlanRequest& request, uint64_t smallest) {
   if (request.split == TierSplit::kCodeAll) return ", because --policy quant evicts nothing";
-  const uint64_t everything = FullCacheBytes(shape, request.capacity_tokens);
+  const uint64_t everything = FullCacheBytes(shape, request.capacity_tokens, request.kv_type);
   if (smallest >= everything) {
-    return ", no less than every token in f16 (" + std::to_string(everything) +
-           "): so short a context needs no --kv-budget; drop it";
+    return ", no less than every token in " + std::string(KvTypeName(request.kv_type)) + " (" +
+           std::to_string(everything) + "): so short a context needs no --kv-budget; drop it";
   }
   uint64_t rings = 0;
   for (uint32_t l = 0; l < shape.layers; ++l) {
     if (shape.is_swa(l))
-      rings += LayerBytes(shape, LayerId(l), request.capacity_tokens, request.max_batch_tokens);
+      rings += LayerBytes(shape, LayerId(l), request.capacity_tokens, request.max_batch_tokens,
+                          request.kv_type);
   }
   if (2 * rings > smallest) {
     return ", of which sliding-window layers, which are never coded, take " +
@@ -149,15 +151,15 @@ uint32_t RingSlots(const KvShape& shape, uint32_t capacity_tokens, uint32_t max_
 }
 
 uint64_t LayerBytes(const KvShape& shape, LayerId layer, uint32_t capacity_tokens,
-                    uint32_t max_batch_tokens) {
+                    uint32_t max_batch_tokens, KvType type) {
   const uint64_t slots = shape.is_swa(layer.value)
                              ? RingSlots(shape, capacity_tokens, max_batch_tokens)
                              : RoundUp(capacity_tokens, kKeyBlockTokens);
-  return slots * shape.layer_token_bytes();
+  return slots * shape.layer_token_bytes(type);
 }
 
-uint64_t FullCacheBytes(const KvShape& shape, uint32_t capacity_tokens) {
-  return uint64_t{shape.layers} * shape.layer_token_bytes() * capacity_tokens;
+uint64_t FullCacheBytes(const KvShape& shape, uint32_t capacity_tokens, KvType type) {
+  return uint64_t{shape.layers} * shape.layer_token_bytes(type) * capacity_tokens;
 }
 
 uint64_t CodeAllBytes(const KvShape& shape, const PlanRequest& request) {

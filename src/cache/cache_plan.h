@@ -21,7 +21,7 @@ enum class TierSplit {
   kFullOnly,      // every token in the full tier
   kCodeHistory,   // history is quantized; evicted where the budget cannot hold all codes
   kCodeAll,       // the same, but a budget that cannot hold all codes is refused
-  kFullHistory,   // history stays in f16; evicted where the budget cannot hold it
+  kFullHistory,   // history stays full; evicted where the budget cannot hold it
   kFullAndCodes,  // a share of the history's bytes for full windows, the rest for codes
 };
 
@@ -46,18 +46,20 @@ struct PlanRequest {
   uint32_t capacity_tokens = 0;   // prompt and answer
   uint32_t max_batch_tokens = 0;  // sizes the rings of sliding-window layers
   uint64_t limit_bytes = 0;
+  KvType kv_type = KvType::kF16;  // of the full tier
   // Of kCodeHistory: where the whole history fits, as many of these as fit too, in their order.
   std::span<const CodeRaise> raises = {};
 };
 
 struct CachePlan {
   uint64_t limit_bytes = 0;
-  TierCapacity capacity;            // history windows per (layer, KV head)
-  uint32_t retained_windows = 0;    // codes kept of windows that are full again
-  uint32_t full_slots = 0;          // f16 tokens per (layer, KV head), a multiple of 16
+  KvType kv_type = KvType::kF16;  // of the full tier and of rings
+  TierCapacity capacity;          // history windows per (layer, KV head)
+  uint32_t retained_windows = 0;  // codes kept of windows that are full again
+  uint32_t full_slots = 0;        // full tokens per (layer, KV head), a multiple of 16
   std::vector<CodeFormat> formats;  // of each head's codes, [routed layers, kv_heads]
   // At most; their sum is within the limit.
-  uint64_t full_bytes = 0;    // f16 tokens of routed layers, rings of the others
+  uint64_t full_bytes = 0;    // full tokens of routed layers, rings of the others
   uint64_t ledger_bytes = 0;  // scores, window ids, tables of pages
   uint64_t code_bytes = 0;    // pages of codes, in slabs as allocated
   uint64_t total_bytes() const { return full_bytes + ledger_bytes + code_bytes; }
@@ -105,11 +107,11 @@ uint64_t CodePoolBytes(const CodeFormat& format, uint64_t pages);
 uint32_t RoutedLayers(const KvShape& shape);
 // Slots that one KV head of a sliding-window layer keeps.
 uint32_t RingSlots(const KvShape& shape, uint32_t capacity_tokens, uint32_t max_batch_tokens);
-// f16 keys and values of one layer of an untiered cache: all tokens, or a ring, in whole blocks.
+// Keys and values of one layer of an untiered cache: all tokens, or a ring, in whole blocks.
 uint64_t LayerBytes(const KvShape& shape, LayerId layer, uint32_t capacity_tokens,
-                    uint32_t max_batch_tokens);
-// An f16 cache of every token in every layer, to which a budget in per cent refers.
-uint64_t FullCacheBytes(const KvShape& shape, uint32_t capacity_tokens);
+                    uint32_t max_batch_tokens, KvType type = KvType::kF16);
+// A cache of every token in every layer; a budget in per cent refers to the f16 one.
+uint64_t FullCacheBytes(const KvShape& shape, uint32_t capacity_tokens, KvType type = KvType::kF16);
 
 // The smallest limit with which TierSplit::kCodeAll works.
 uint64_t CodeAllBytes(const KvShape& shape, const PlanRequest& request);

@@ -4,33 +4,9 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "kernels/f16.h"
+#include "kernels/q8.h"
 
 namespace qevict {
-namespace {
-
-struct HeadF16 {
-  F16 *k, *v;
-  size_t head_dim;
-
-  void CopyToken(uint32_t from, uint32_t to) const {
-    const F16* key = k + KeyOffset(from, 0, head_dim);
-    F16* key_to = k + KeyOffset(to, 0, head_dim);
-    for (size_t c = 0; c < head_dim; ++c) key_to[c * kKeyBlockTokens] = key[c * kKeyBlockTokens];
-    std::copy_n(v + ValueOffset(from, 0, head_dim), head_dim, v + ValueOffset(to, 0, head_dim));
-  }
-  // Slots [from, from + count) to [to, to + count), which may overlap.
-  void Copy(uint32_t from, uint32_t to, uint32_t count) const {
-    if (from == to) return;
-    for (uint32_t i = 0; i < count; ++i) {
-      const uint32_t t = to < from ? i : count - 1 - i;
-      CopyToken(from + t, to + t);
-    }
-  }
-};
-
-}  // namespace
-
 void RoutingScratch::Reserve(size_t windows, const CodeFormat& format) {
   places.reserve(windows);
   promoted.reserve(windows);
@@ -72,10 +48,9 @@ HeadWindows::Counts HeadWindows::Commit(const Event& event, RoutingScratch& scra
   }
   // The open window closes up, then promoted windows come in between.
   const uint32_t stayed = uint32_t(scratch.places.size());
-  const HeadF16 f16{event.k, event.v, context_.format.head_dim};
   if (event.new_size > g.sinks) {
-    f16.Copy(open_slot, FirstSlot(stayed + uint32_t(scratch.promoted.size())),
-             g.open_tokens(event.new_size));
+    event.rows.Move(open_slot, FirstSlot(stayed + uint32_t(scratch.promoted.size())),
+                    g.open_tokens(event.new_size));
   }
   for (const WindowRecord& record : scratch.promoted) {
     DecodeWindow(event, FindRetained(record.window), uint32_t(scratch.places.size()), scratch);
@@ -108,12 +83,15 @@ void HeadWindows::AddMasses(const Event& event, RoutingScratch& scratch) noexcep
 void HeadWindows::KeepValueMeans(const Event& event, uint32_t first_new,
                                  uint32_t completed) noexcept {
   const uint32_t omega = context_.geometry.omega;
-  const size_t floats = size_t{omega} * context_.format.head_dim;
+  const size_t head_dim = context_.format.head_dim;
+  const KvView view = event.rows.view();
   for (uint32_t w = 0; w < completed; ++w) {
-    const F16* values = event.v + ValueOffset(FirstSlot(full_ + w), 0, floats / omega);
+    const size_t first = FirstSlot(full_ + w);
     float sum = 0.0f;
-    for (size_t i = 0; i < floats; ++i) sum += std::abs(F16ToF32(values[i]));
-    value_means_[first_new + w] = F32ToF16(sum / float(floats));
+    for (size_t t = 0; t < omega; ++t) {
+      for (size_t c = 0; c < head_dim; ++c) sum += std::abs(ValueAt(view, first + t, c, head_dim));
+    }
+    value_means_[first_new + w] = F32ToF16(sum / float(omega * head_dim));
   }
 }
 
@@ -164,7 +142,6 @@ void HeadWindows::MoveCodes(const Event& event, RoutingScratch& scratch, Counts&
 
 void HeadWindows::LeaveFullTier(const Event& event, RoutingScratch& scratch,
                                 Counts& counts) noexcept {
-  const HeadF16 f16{event.k, event.v, context_.format.head_dim};
   const std::vector<TierMove>& moves = scratch.decision.moves;
   const size_t full_moves = size_t(std::ranges::count(moves, Tier::kFull, &TierMove::from));
   // Codes of evicted windows give way before those of demoted windows are added.
@@ -194,7 +171,7 @@ void HeadWindows::LeaveFullTier(const Event& event, RoutingScratch& scratch,
   for (size_t m = full_moves; m-- > 0;) {
     const uint32_t place = scratch.entry_place[moves[m].entry];
     const uint32_t last = uint32_t(scratch.places.size()) - 1;
-    f16.Copy(FirstSlot(last), FirstSlot(place), context_.geometry.omega);
+    event.rows.Move(FirstSlot(last), FirstSlot(place), context_.geometry.omega);
     scratch.places[place] = scratch.places[last];
     scratch.places.pop_back();
   }
@@ -215,10 +192,7 @@ void HeadWindows::EncodeWindow(const Event& event, uint32_t place, const WindowR
   const HeadCodec& codec = head_codec();
   for (uint32_t t = 0; t < omega; ++t) {
     const uint32_t slot = FirstSlot(place) + t, token = attended_ * omega + t;
-    for (size_t c = 0; c < head_dim; ++c) {
-      key[c] = F16ToF32(event.k[KeyOffset(slot, c, head_dim)]);
-      value[c] = F16ToF32(event.v[ValueOffset(slot, c, head_dim)]);
-    }
+    event.rows.Read(slot, key, value);
     CodedToken coded;
     codec.EncodeKey(key, mu, coded.key);
     codec.EncodeValue(value, coded.value);
@@ -240,10 +214,7 @@ void HeadWindows::DecodeWindow(const Event& event, uint32_t code, uint32_t place
         GetToken(format, storage_.pages[token / kCodePageTokens], token % kCodePageTokens);
     codec.DecodeKey(coded.key, mu, key);
     codec.DecodeValue(coded.value, value);
-    for (size_t c = 0; c < head_dim; ++c) {
-      event.k[KeyOffset(slot, c, head_dim)] = F32ToF16(key[c]);
-      event.v[ValueOffset(slot, c, head_dim)] = F32ToF16(value[c]);
-    }
+    event.rows.Write(slot, key, value);
   }
 }
 

@@ -1,7 +1,8 @@
 // The windows of one (layer, KV head) of a routed layer: the ledger, and the moves between tiers.
-// A window in place p has the f16 slots [sinks + p omega, sinks + (p + 1) omega); the open window
-// comes behind the last place. Code i has the token slots [i omega, (i + 1) omega) of the head's
-// pages; codes that attention reads come first, then those kept of windows that are full again.
+// A window in place p has the full-tier slots [sinks + p omega, sinks + (p + 1) omega); the open
+// window comes behind the last place. Code i has the token slots [i omega, (i + 1) omega) of the
+// head's pages; codes that attention reads come first, then those kept of windows that are full
+// again.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "cache/cache_plan.h"
+#include "cache/kv_rows.h"
 #include "cache/page_pool.h"
 #include "codec/window_codec.h"
 #include "core/geometry.h"
@@ -19,7 +21,7 @@
 
 namespace qevict {
 
-// What a window's promotion does: decode the code into f16, or go on attending the code.
+// What a window's promotion does: decode the code into the full tier, or go on attending the code.
 enum class Promotion { kExpand, kPin };
 
 // Working room of routing events, shared by all heads of a sequence.
@@ -59,7 +61,7 @@ class HeadWindows {
   // with, kept in `value_means` by window id. Owned by the sequence.
   void WeightByValues(std::span<F16> value_means) { value_means_ = value_means; }
 
-  // f16 tokens that the head holds of a sequence of `size` tokens.
+  // Full tokens that the head holds of a sequence of `size` tokens.
   uint32_t FullTokens(uint32_t size) const {
     const Geometry& g = context_.geometry;
     return g.sink_tokens(size) + full_ * g.omega + g.open_tokens(size);
@@ -89,7 +91,7 @@ class HeadWindows {
     TierCapacity capacity;
     Promotion promotion = Promotion::kExpand;
     const RoutingPolicy* policy = nullptr;
-    F16 *k = nullptr, *v = nullptr;  // the head's f16 storage; new tokens stand behind the old ones
+    KvRows rows;  // the head's full tier; new tokens stand behind the old ones
     // Attention that the batch's queries paid, to be added to the scores: of each place, complete
     // windows and then the open one, and of each attended code. Null: none.
     const float* full_mass = nullptr;

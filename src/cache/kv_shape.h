@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/kv_layout.h"
+
 namespace qevict {
 
 struct KvShape {
@@ -14,8 +16,10 @@ struct KvShape {
   float score_scale = 1.0f;     // multiplies q . k
 
   bool is_swa(uint32_t layer) const { return swa_window != 0 && swa_layer[layer]; }
-  // f16 keys and values of one token in one layer.
-  uint64_t layer_token_bytes() const { return uint64_t{2} * 2 * kv_heads * head_dim; }
+  // Keys and values of one token in one layer.
+  uint64_t layer_token_bytes(KvType type = KvType::kF16) const {
+    return uint64_t{2} * kv_heads * KvRowBytes(type, head_dim);
+  }
 };
 
 }  // namespace qevict

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "codec/code_page.h"
-#include "kernels/f16.h"
+#include "kernels/q8.h"
 
 namespace qevict {
 
@@ -46,8 +46,8 @@ void ReferenceHead::AppendCells(const SequenceKv& kv, LayerId layer, KvHeadId kv
   for (const SlotRange& range : kv.Slots(layer, first_cell_, end)) {
     for (uint32_t slot = range.begin; slot < range.end; ++slot) {
       for (uint32_t c = 0; c < head_dim_; ++c) {
-        keys_.push_back(F16ToF32(view.k[KeyOffset(slot, c, head_dim_)]));
-        values_.push_back(F16ToF32(view.v[ValueOffset(slot, c, head_dim_)]));
+        keys_.push_back(KeyAt(view, slot, c, head_dim_));
+        values_.push_back(ValueAt(view, slot, c, head_dim_));
       }
     }
   }

@@ -20,7 +20,7 @@ class ReferenceHead {
   static size_t Tokens(const SequenceKv& kv, LayerId layer, KvHeadId kv_head,
                        uint32_t batch_tokens);
 
-  // Replaces what it holds by the head's f16 cells and codes and, behind the cells, the current
+  // Replaces what it holds by the head's full cells and codes and, behind the cells, the current
   // batch's `batch_tokens` tokens, which have been stored and not yet committed. Nothing is
   // borrowed afterwards.
   void Read(const SequenceKv& kv, LayerId layer, KvHeadId kv_head, uint32_t batch_tokens);

@@ -38,33 +38,34 @@ Result<SequenceKv> SequenceKv::Create(const KvShape& shape, const Config& config
 }
 
 Result<SequenceKv> SequenceKv::CreateFull(const KvShape& shape, uint32_t capacity_tokens,
-                                          uint32_t max_batch_tokens) {
+                                          uint32_t max_batch_tokens, KvType type) {
   Config config{.capacity_tokens = capacity_tokens, .max_batch_tokens = max_batch_tokens};
   QEVICT_ASSIGN_OR_RETURN(config.plan, PlanCache(shape, {.split = TierSplit::kFullOnly,
                                                          .capacity_tokens = capacity_tokens,
                                                          .max_batch_tokens = max_batch_tokens,
-                                                         .limit_bytes = UINT64_MAX}));
+                                                         .limit_bytes = UINT64_MAX,
+                                                         .kv_type = type}));
   return Create(shape, config);
 }
 
 Result<SequenceKv::Region> SequenceKv::AllocateRegion(uint32_t slots, RegionLayers layers) const {
   Region region;
   region.layers.resize(shape_.layers);
-  uint64_t elements = 0;
+  uint64_t bytes = 0;
   for (uint32_t l = 0; l < shape_.layers; ++l) {
     Layer& layer = region.layers[l];
     if (!shape_.is_swa(l)) {
       layer.slots = slots;
-      if (layers == RegionLayers::kOneRouted) elements = 0;
+      if (layers == RegionLayers::kOneRouted) bytes = 0;
     } else if (layers == RegionLayers::kAll) {
       layer.slots = RingSlots(shape_, config_.capacity_tokens, config_.max_batch_tokens);
     }
-    const uint64_t layer_elements = uint64_t{layer.slots} * shape_.kv_heads * shape_.head_dim;
-    layer.keys_offset = elements;
-    layer.values_offset = elements + layer_elements;
-    elements += 2 * layer_elements;
+    const uint64_t layer_bytes = layer.slots * shape_.layer_token_bytes(config_.plan.kv_type);
+    layer.keys_offset = bytes;
+    layer.values_offset = bytes + layer_bytes / 2;
+    bytes += layer_bytes;
   }
-  QEVICT_ASSIGN_OR_RETURN(region.arena, AlignedBuffer::Allocate(elements * sizeof(F16)));
+  QEVICT_ASSIGN_OR_RETURN(region.arena, AlignedBuffer::Allocate(bytes));
   return region;
 }
 
@@ -131,21 +132,20 @@ Status SequenceKv::AllocateLedger() {
   return {};
 }
 
-KvView SequenceKv::ViewIn(const Region& region, LayerId layer, KvHeadId head) const {
+KvRows SequenceKv::RowsIn(const Region& region, LayerId layer, KvHeadId head) const {
   const Layer& stored = region.layers[layer.value];
-  const size_t offset = size_t{head.value} * stored.slots * shape_.head_dim;
-  const F16* arena = region.arena.as<F16>();
-  return {arena + stored.keys_offset + offset, arena + stored.values_offset + offset, stored.slots};
+  const KvType type = config_.plan.kv_type;
+  const size_t offset = size_t{head.value} * stored.slots * KvRowBytes(type, shape_.head_dim);
+  auto* arena = region.arena.as<uint8_t>() + offset;
+  return {type, shape_.head_dim, stored.slots, arena + stored.keys_offset,
+          arena + stored.values_offset};
 }
 
 KvView SequenceKv::View(LayerId layer, KvHeadId head) const {
-  return ViewIn(RegionOf(layer), layer, head);
+  return RowsIn(RegionOf(layer), layer, head).view();
 }
-F16* SequenceKv::Keys(LayerId layer, KvHeadId head) {
-  return const_cast<F16*>(View(layer, head).k);
-}
-F16* SequenceKv::Values(LayerId layer, KvHeadId head) {
-  return const_cast<F16*>(View(layer, head).v);
+KvRows SequenceKv::Rows(LayerId layer, KvHeadId head) {
+  return RowsIn(RegionOf(layer), layer, head);
 }
 
 uint32_t SequenceKv::cells(LayerId layer, KvHeadId head) const {
@@ -174,7 +174,6 @@ uint32_t SequenceKv::VisibleFrom(LayerId layer, uint32_t cell) const {
 }
 
 Status SequenceKv::BeginBatch(uint32_t tokens) {
-  QEVICT_CHECK_LE(tokens, config_.max_batch_tokens);
   QEVICT_CHECK_LE(tokens, config_.capacity_tokens - size_tokens_);
   if (tiered()) {
     if (codes()) QEVICT_RETURN_IF_ERROR(config_.codec->Grow(size_tokens_ + tokens));
@@ -235,12 +234,9 @@ void SequenceKv::CopyFullTier(const Region& from, const Region& to) const noexce
 void SequenceKv::CopyLayer(const Region& from, const Region& to, LayerId layer,
                            uint32_t size) const noexcept {
   for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
-    const size_t elements =
-        size_t{RoundUpToBlock(windows(layer, KvHeadId(h)).FullTokens(size))} * shape_.head_dim;
-    const KvView source = ViewIn(from, layer, KvHeadId(h));
-    const KvView target = ViewIn(to, layer, KvHeadId(h));
-    std::copy_n(source.k, elements, const_cast<F16*>(target.k));
-    std::copy_n(source.v, elements, const_cast<F16*>(target.v));
+    const KvHeadId head(h);
+    RowsIn(to, layer, head)
+        .CopyFrom(RowsIn(from, layer, head), windows(layer, head).FullTokens(size));
   }
 }
 
@@ -314,8 +310,7 @@ void SequenceKv::CommitHeads(LayerId layer, uint32_t new_size) noexcept {
          .capacity = config_.plan.capacity,
          .promotion = config_.promotion,
          .policy = config_.policy,
-         .k = Keys(layer, head),
-         .v = Values(layer, head),
+         .rows = Rows(layer, head),
          .full_mass = votes ? MassFloats(full_mass(layer, head), full_floats_) : nullptr,
          .code_mass = votes ? MassFloats(code_mass(layer, head), code_floats_) : nullptr,
          .pooling = prompt ? config_.scoring.prior_pooling : MassPooling::kNone,

@@ -1,10 +1,10 @@
 // The KV state of one sequence under a byte budget. Every (layer, KV head) holds
-//   the full tier   f16 tokens by slot (kernels/kv_layout.h): sinks, then windows in any order, the
-//                   open window last
+//   the full tier   tokens by slot, f16 or int8 (kernels/kv_layout.h): sinks, then windows in any
+//                   order, the open window last
 //   the quantized tier   windows as codes in pages (kernels/code_layout.h), those that attention
 //                   reads first, then those kept of windows that are full again
 //   the ledger      id and score of each of these windows, and what the scoring asks for besides
-// A layer with sliding-window attention keeps a ring of f16 tokens instead and is never routed.
+// A layer with sliding-window attention keeps a ring of full tokens instead and is never routed.
 // Without tiers (TierSplit::kFullOnly) the slot of a token is its position and nothing moves.
 //
 // A batch of tokens is announced (everything that can fail), stored and attended
@@ -20,6 +20,7 @@
 
 #include "cache/cache_plan.h"
 #include "cache/head_windows.h"
+#include "cache/kv_rows.h"
 #include "cache/kv_shape.h"
 #include "cache/page_pool.h"
 #include "cache/routing_observer.h"
@@ -54,7 +55,7 @@ class SequenceKv {
  public:
   struct Config {
     uint32_t capacity_tokens = 0;   // > 0
-    uint32_t max_batch_tokens = 0;  // the most tokens that one batch appends
+    uint32_t max_batch_tokens = 0;  // the most tokens that are stored and attended at once
     Geometry geometry = {};
     CachePlan plan = {};
     Promotion promotion = Promotion::kExpand;
@@ -66,9 +67,10 @@ class SequenceKv {
   // Errors kOutOfMemory, kBudgetExceeded.
   [[nodiscard]] static Result<SequenceKv> Create(const KvShape& shape, const Config& config);
 
-  // Without tiers: every token in f16.
+  // Without tiers: every token full.
   [[nodiscard]] static Result<SequenceKv> CreateFull(const KvShape& shape, uint32_t capacity_tokens,
-                                                     uint32_t max_batch_tokens);
+                                                     uint32_t max_batch_tokens,
+                                                     KvType type = KvType::kF16);
 
   uint32_t size_tokens() const { return size_tokens_; }
   uint32_t capacity_tokens() const { return config_.capacity_tokens; }
@@ -95,8 +97,8 @@ class SequenceKv {
   std::span<MassUnits> full_mass(LayerId layer, KvHeadId head) const;
   std::span<MassUnits> code_mass(LayerId layer, KvHeadId head) const;
   const ByteBudget& budget() const { return *budget_; }
-  // f16 tokens of a prompt on their way into the tiers, which no budget counts: at most one batch
-  // and the full tier.
+  // Full tokens of a prompt on their way into the tiers, which no budget counts: at most one batch
+  // and the full tier. They are of the tier's own type.
   uint64_t staging_bytes() const { return staging_.arena.size_bytes(); }
   uint64_t staging_peak_bytes() const { return staging_peak_bytes_; }
   TierStats stats() const;
@@ -110,16 +112,17 @@ class SequenceKv {
   // The slots of cells [begin, end), oldest first: one range, or two when a ring wraps between them
   // (the second may be empty). Precondition: the layer still holds these cells.
   std::array<SlotRange, 2> Slots(LayerId layer, uint32_t begin, uint32_t end) const;
-  // f16 storage of one KV head; `slots` covers every slot.
+  // Full tokens of one KV head; `slots` covers every slot.
   KvView View(LayerId layer, KvHeadId head) const;
-  F16* Keys(LayerId layer, KvHeadId head);
-  F16* Values(LayerId layer, KvHeadId head);
+  KvRows Rows(LayerId layer, KvHeadId head);
   // Ledger and pages of a head of a routed layer.
   const HeadWindows& windows(LayerId layer, KvHeadId head) const {
     return heads_[HeadIndex(layer, head)];
   }
 
-  // `tokens` more are about to be stored. They become part of the sequence with Commit; without it
+  // `tokens` more are about to be stored, in chunks of at most max_batch_tokens: for every layer
+  // one after another, each behind SetPassed with what passed before it, and SetPassed(0) before
+  // the commit; one chunk needs neither. They become part of the sequence with Commit; without it
   // they do not exist. Errors kOutOfMemory, kBudgetExceeded: no token and no window has changed,
   // but slabs of pages that were already taken stay for the next attempt.
   Status BeginBatch(uint32_t tokens);
@@ -144,9 +147,9 @@ class SequenceKv {
   Status Truncate(uint32_t size_tokens);
 
  private:
-  // Where the f16 tokens of a layer stand in an arena.
+  // Where the full tokens of a layer stand in an arena: keys of all heads, then values.
   struct Layer {
-    uint64_t keys_offset = 0, values_offset = 0;  // in F16 elements
+    uint64_t keys_offset = 0, values_offset = 0;  // in bytes
     uint32_t slots = 0;                           // a multiple of kKeyBlockTokens
   };
   struct Region {
@@ -180,7 +183,7 @@ class SequenceKv {
     return g.history_windows(new_size) != g.history_windows(size_tokens_);
   }
   void EndEvent(uint32_t batch_tokens) noexcept;
-  KvView ViewIn(const Region& region, LayerId layer, KvHeadId head) const;
+  KvRows RowsIn(const Region& region, LayerId layer, KvHeadId head) const;
 
   KvShape shape_;
   Config config_;

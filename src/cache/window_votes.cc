@@ -101,12 +101,17 @@ void WindowVotes::Count(const Args& args, Scratch& scratch) const {
       scratch.row_end[r] = std::max(first, std::min(end, seen)) - base;
     }
     ResetState(state, rows, head_dim);
+    KvView keys{.v = columns.values.as<F16>(), .slots = end - base};
+    if (args.kv.k != nullptr) {
+      keys.k = args.kv.k + KeyOffset(base, 0, head_dim);
+    } else {
+      keys.k8 = {args.kv.k8.codes + KeyOffset(base, 0, head_dim),
+                 args.kv.k8.scales + ScaleOffset(base, 0, head_dim)};
+    }
     attend_prefill_({.rows = rows,
                      .head_dim = head_dim,
                      .q = args.q,
-                     .kv = {.k = args.kv.k + KeyOffset(base, 0, head_dim),
-                            .v = columns.values.as<F16>(),
-                            .slots = end - base},
+                     .kv = keys,
                      .begin = first - base,
                      .end = end - base,
                      .row_begin = scratch.row_begin.data(),

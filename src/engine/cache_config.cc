@@ -30,6 +30,14 @@ Result<CachePolicy> ParseCachePolicy(std::string_view name) {
               "--policy '" + std::string(name) + "' is none of full, quant, evict, qevict, auto");
 }
 
+Result<KvType> ParseKvType(std::string_view name) {
+  for (const KvType type : {KvType::kF16, KvType::kQ8}) {
+    if (KvTypeName(type) == name) return type;
+  }
+  return Fail(ErrorCode::kInvalidArgument,
+              "--kv-type '" + std::string(name) + "' is neither f16 nor q8");
+}
+
 Result<KvBudget> ParseKvBudget(std::string_view text) {
   double number = 0.0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);

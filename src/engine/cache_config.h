@@ -14,17 +14,21 @@
 
 namespace qevict {
 
-// full     every token in f16
+// full     every token full, in f16 or q8 (KvType)
 // quant    the whole history as codes; a budget that is too small for them is refused
-// evict    nothing but f16: the windows with the lowest scores leave
+// evict    nothing but full tokens: the windows with the lowest scores leave
 // qevict   full windows, codes and evicted windows by the attention of all queries so far, as
 //          published, but for decoded tokens that all vote (ScoreWhen::kEvent is the published way)
 // auto     the whole history as codes while they fit, then the lowest scores leave; codes of more
-//          bits where the budget has bytes to spare, f16 where it allows everything in f16
+//          bits where the budget has bytes to spare, full where it allows everything full
 enum class CachePolicy { kFull, kQuant, kEvict, kQevict, kAuto };
 std::string_view CachePolicyName(CachePolicy policy);
 // Error kInvalidArgument, listing the names.
 Result<CachePolicy> ParseCachePolicy(std::string_view name);
+
+// How tokens that are not coded are kept: f16, or q8, int8 with a scale per 32 channels at about
+// half the bytes (docs/formats/full-tier-q8.md). Error kInvalidArgument.
+Result<KvType> ParseKvType(std::string_view name);
 
 // A share of the f16 cache of the whole context, or bytes.
 struct KvBudget {
@@ -60,6 +64,7 @@ std::string ScoringName(const ScoringConfig& scoring);
 struct CacheConfig {
   CachePolicy policy = CachePolicy::kAuto;
   std::optional<KvBudget> budget = {};  // none: as much as the policy needs
+  KvType kv_type = KvType::kF16;
   Geometry geometry = {};
   // 2, 3, 4 and 1, 2, 4. Left open: 3 and 2, or for `auto` more of them where the budget has bytes
   // to spare.
@@ -83,7 +88,7 @@ struct CacheConfig {
   }
   // Whether a sequence may hold codes, for which the codec must be fitted to the model.
   bool codes() const { return tiered() && policy != CachePolicy::kEvict; }
-  // Whether a sequence may hold less than every token in f16.
+  // Whether a sequence may hold less than every token full.
   bool tiered() const {
     return policy == CachePolicy::kQuant || (policy != CachePolicy::kFull && budget.has_value());
   }

@@ -22,6 +22,8 @@ namespace qevict {
 namespace {
 
 constexpr uint32_t kMaxPrefillChunk = 4096;
+// Chunks of a streamed prompt that are routed together: weights are unpacked once for all of them.
+constexpr size_t kStreamChunks = 4;
 
 static_assert(kMaxSupportedHeadDim == kMaxHeadDim, "the model accepts what the kernels can attend");
 
@@ -37,6 +39,7 @@ class CachedSequence final : public Sequence {
             .used_bytes = budget.used_bytes(),
             .peak_bytes = budget.peak_bytes(),
             .full_f16_bytes = FullCacheBytes(kv_.shape(), kv_.capacity_tokens()),
+            .kv_type = plan_.kv_type,
             .full_bytes = plan_.full_bytes,
             .quantized_bytes = budget.used_bytes() - plan_.full_bytes - plan_.ledger_bytes,
             .ledger_bytes = plan_.ledger_bytes,
@@ -115,13 +118,13 @@ class GgufEngine final : public Engine {
     QEVICT_ASSIGN_OR_RETURN(engine->hyperparameters_, ReadHyperparameters(*engine->file_));
     QEVICT_RETURN_IF_ERROR(ValidateTensors(*engine->file_, engine->hyperparameters_));
     QEVICT_ASSIGN_OR_RETURN(engine->tokenizer_, Tokenizer::Load(*engine->file_));
-    engine->MakeAttention(config.attention);
-    QEVICT_ASSIGN_OR_RETURN(engine->runner_,
-                            ModelRunner::Load(*engine->file_, engine->hyperparameters_,
-                                              *engine->attention_, engine->threads_));
-    if (config.cache.codes() || (config.cache.tiered() && config.fit_codec)) {
+    engine->MakeAttention(config);
+    QEVICT_ASSIGN_OR_RETURN(
+        engine->runner_,
+        ModelRunner::Load(*engine->file_, engine->hyperparameters_, *engine->attention_,
+                          {engine->threads_, config.products}));
+    if (config.cache.codes() || config.fit_codec)
       QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress, cancel));
-    }
     return engine;
   }
 
@@ -131,7 +134,9 @@ class GgufEngine final : public Engine {
   std::string_view isa_name() const override { return IsaName(isa_); }
 
   Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) override {
-    return MakeSequence(capacity_tokens, {.tiered = cache_.tiered()});
+    return MakeSequence(capacity_tokens, {.tiered = cache_.tiered(),
+                                          .kv_type = cache_.kv_type,
+                                          .budget = cache_.budget});
   }
   Result<std::unique_ptr<Sequence>> NewFullSequence(uint32_t capacity_tokens) override {
     return MakeSequence(capacity_tokens, {});
@@ -171,18 +176,21 @@ class GgufEngine final : public Engine {
  private:
   GgufEngine() = default;
 
-  void MakeAttention(AttentionKind kind) {
+  void MakeAttention(const EngineConfig& config) {
     const KvShape shape = hyperparameters_.kv_shape();
-    if (kind == AttentionKind::kReference) {
+    if (config.attention == AttentionKind::kReference) {
       attention_ = std::make_unique<ReferenceAttention>(shape, threads_);
     } else {
-      attention_ = std::make_unique<BatchAttention>(shape, isa_, threads_);
+      attention_ = std::make_unique<BatchAttention>(shape, isa_, threads_,
+                                                    /*bf16=*/config.products == Products::kFastest);
     }
   }
 
-  // What differs between an engine's sequences.
+  // A sequence's own part of the cache's configuration.
   struct SequenceCache {
-    bool tiered = false;  // or every token in f16
+    bool tiered = false;  // or every token full
+    KvType kv_type = KvType::kF16;
+    std::optional<KvBudget> budget = {};
   };
   Result<std::unique_ptr<Sequence>> MakeSequence(uint32_t capacity_tokens,
                                                  const SequenceCache& cache) {
@@ -194,15 +202,16 @@ class GgufEngine final : public Engine {
     }
     const KvShape shape = hyperparameters_.kv_shape();
     QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, cache));
-    auto kv = SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
-                                         .max_batch_tokens = prefill_chunk_,
-                                         .geometry = cache_.geometry,
-                                         .plan = plan,
-                                         .promotion = cache_.promotion,
-                                         .scoring = cache_.scoring(),
-                                         .codec = cache.tiered ? codec_.get() : nullptr,
-                                         .policy = cache.tiered ? &policy_ : nullptr,
-                                         .observer = cache.tiered ? routing_observer_ : nullptr});
+    auto kv = SequenceKv::Create(
+        shape, {.capacity_tokens = capacity_tokens,
+                .max_batch_tokens = prefill_chunk_,
+                .geometry = cache_.geometry,
+                .plan = plan,
+                .promotion = cache_.promotion,
+                .scoring = cache_.scoring(),
+                .codec = cache.tiered ? codec_.get() : nullptr,
+                .policy = cache.tiered ? &policy_ : nullptr,
+                .observer = cache.tiered ? routing_observer_ : nullptr});
     if (!kv) {
       return Fail(kv.error().code, "no memory for a cache of " + std::to_string(capacity_tokens) +
                                        " tokens: " + kv.error().message +
@@ -213,19 +222,20 @@ class GgufEngine final : public Engine {
 
   Result<CachePlan> PlanFor(const KvShape& shape, uint32_t capacity_tokens,
                             const SequenceCache& cache) const {
-    PlanRequest request{.split = cache.tiered ? SplitOf(cache_.policy) : TierSplit::kFullOnly,
-                        .full_share = cache_.full_share,
-                        .geometry = cache_.geometry,
-                        .key_bits = cache_.least_key_bits(),
-                        .value_bits = cache_.least_value_bits(),
-                        .scoring = cache_.scoring(),
-                        .capacity_tokens = capacity_tokens,
-                        .max_batch_tokens = prefill_chunk_,
-                        .limit_bytes = UINT64_MAX,
-                        .raises = raises_};
-    // A full sequence of a tiered engine is there to be measured, whatever the budget.
-    if (cache_.budget && (cache.tiered || cache_.policy == CachePolicy::kFull)) {
-      request.limit_bytes = cache_.budget->LimitBytes(FullCacheBytes(shape, capacity_tokens));
+    PlanRequest request{
+        .split = cache.tiered ? SplitOf(cache_.policy) : TierSplit::kFullOnly,
+        .full_share = cache_.full_share,
+        .geometry = cache_.geometry,
+        .key_bits = cache_.least_key_bits(),
+        .value_bits = cache_.least_value_bits(),
+        .scoring = cache_.scoring(),
+        .capacity_tokens = capacity_tokens,
+        .max_batch_tokens = prefill_chunk_,
+        .limit_bytes = UINT64_MAX,
+        .kv_type = cache.kv_type,
+        .raises = raises_};
+    if (cache.budget) {
+      request.limit_bytes = cache.budget->LimitBytes(FullCacheBytes(shape, capacity_tokens));
     } else if (request.split == TierSplit::kCodeAll) {
       request.limit_bytes = CodeAllBytes(shape, request);
     }
@@ -303,67 +313,92 @@ class GgufEngine final : public Engine {
     return recorder.Build();
   }
 
-  bool PassesByLayer(Sequence& sequence, size_t tokens) const override {
-    return sequence.kv().tiered() && cache_.prefill == PrefillMode::kExact &&
-           sequence.size_tokens() == 0 && sequence.kv().needs_staging(uint32_t(tokens));
+  // A prompt into the empty cache that does not fit: routed layer by layer.
+  bool PassesExactly(SequenceKv& kv, size_t tokens) const {
+    return kv.tiered() && cache_.prefill == PrefillMode::kExact &&
+           kv.size_tokens() == 0 && kv.needs_staging(uint32_t(tokens));
+  }
+
+  size_t PieceTokens(Sequence& sequence, size_t tokens) const override {
+    SequenceKv& kv = sequence.kv();
+    if (PassesExactly(kv, tokens)) return tokens;
+    size_t piece = tokens;
+    if (kv.size_tokens() != 0 && kv.shape().swa_window != 0) {
+      // A ring that took more than a chunk would have lost its window if the piece were cancelled.
+      piece = std::min<size_t>(tokens, prefill_chunk_);
+    } else if (kv.needs_staging(uint32_t(tokens))) {
+      piece = std::min<size_t>(tokens, kStreamChunks * prefill_chunk_);
+    }
+    return runner_->unpacks(piece) ? piece : 0;
   }
 
   // Binds attention to the chunk and layer that the runner is about to compute.
-  class PromptSteps final : public LayerSteps {
+  class PieceSteps final : public LayerSteps {
    public:
-    PromptSteps(GgufEngine& engine, SequenceKv& kv, const Prompt& prompt)
-        : engine_(engine), kv_(kv), prompt_(prompt) {}
+    // exact: each layer is routed before the next begins.
+    PieceSteps(GgufEngine& engine, SequenceKv& kv, const Piece& piece, bool exact)
+        : engine_(engine), kv_(kv), piece_(piece), exact_(exact) {}
     Status BeginLayer(LayerId layer) override {
-      kv_.BeginLayer(layer);
+      if (exact_) kv_.BeginLayer(layer);
       return {};
     }
     Status BeginChunk(LayerId layer, uint32_t first, uint32_t rows) override {
       kv_.SetPassed(first);
-      // Tokens that vote on windows are the prompt's last ones; they may lie in several chunks.
-      const uint32_t tokens = uint32_t(prompt_.tokens.size());
+      // Tokens that vote on windows are the piece's last ones; they may lie in several chunks.
+      const uint32_t tokens = uint32_t(piece_.tokens.size());
       const uint32_t voters = std::clamp(kv_.VotersFrom(tokens), first, first + rows) - first;
       const BatchSlice slice{&kv_, 0, rows, voters};
-      if (*prompt_.progress) {
+      if (piece_.progress) {
         const uint64_t layers = engine_.hyperparameters_.layers;
-        (*prompt_.progress)(uint32_t((uint64_t{layer.value} * tokens + first) / layers), tokens);
+        piece_.progress(uint32_t((uint64_t{layer.value} * tokens + first) / layers), tokens);
       }
       return engine_.attention_->Bind({&slice, 1});
     }
-    void EndLayer(LayerId layer) override { kv_.CommitLayer(layer); }
+    void EndLayer(LayerId layer) override {
+      if (exact_) kv_.CommitLayer(layer);
+    }
 
    private:
     GgufEngine& engine_;
     SequenceKv& kv_;
-    const Prompt& prompt_;
+    const Piece& piece_;
+    bool exact_;
   };
 
-  Status PrefillByLayer(const Prompt& prompt) override {
-    BatchItem item{.sequence = prompt.sequence,
-                   .tokens = prompt.tokens,
+  Status PassByLayer(const Piece& piece) override {
+    BatchItem item{.sequence = piece.sequence,
+                   .tokens = piece.tokens,
                    .logits = LogitRows::kLast,
-                   .logits_out = prompt.logits_out};
+                   .logits_out = piece.logits_out};
     QEVICT_RETURN_IF_ERROR(ValidateTokens(item));
-    SequenceKv& kv = prompt.sequence->kv();
-    QEVICT_RETURN_IF_ERROR(kv.BeginPrompt(uint32_t(prompt.tokens.size())));
+    QEVICT_RETURN_IF_ERROR(MakeRoom({&item, 1}));
+    auto& sequence = *static_cast<CachedSequence*>(piece.sequence);
+    SequenceKv& kv = sequence.kv();
+    const uint32_t count = uint32_t(piece.tokens.size());
+    const bool exact = PassesExactly(kv, count);
     positions_.clear();
-    for (uint32_t t = 0; t < prompt.tokens.size(); ++t) positions_.emplace_back(t);
+    for (uint32_t t = 0; t < count; ++t) positions_.emplace_back(kv.size_tokens() + t);
     logit_rows_.clear();
-    if (prompt.logits_out != nullptr) logit_rows_.push_back(uint32_t(prompt.tokens.size()) - 1);
-    PromptSteps steps(*this, kv, prompt);
-    const auto logits = runner_->RunByLayer({.tokens = prompt.tokens,
+    if (piece.logits_out != nullptr) logit_rows_.push_back(count - 1);
+    QEVICT_RETURN_IF_ERROR(exact ? kv.BeginPrompt(count) : kv.BeginBatch(count));
+    PieceSteps steps(*this, kv, piece, exact);
+    const auto logits = runner_->RunByLayer({.tokens = piece.tokens,
                                              .positions = positions_,
                                              .logit_rows = logit_rows_,
-                                             .cancel = prompt.cancel},
+                                             .cancel = &piece.cancel},
                                             prefill_chunk_, steps);
+    kv.SetPassed(0);
     if (!logits) {
-      kv.AbandonPrompt();
+      if (exact) kv.AbandonPrompt();
       return tl::unexpected(logits.error());
     }
-    if (prompt.logits_out != nullptr) prompt.logits_out->assign(logits->begin(), logits->end());
-    static_cast<CachedSequence*>(prompt.sequence)->EndPrompt(prompt.tokens);
-    if (*prompt.progress) {
-      (*prompt.progress)(uint32_t(prompt.tokens.size()), uint32_t(prompt.tokens.size()));
+    if (piece.logits_out != nullptr) std::ranges::copy(*logits, piece.logits_out->begin());
+    if (exact) {
+      sequence.EndPrompt(piece.tokens);
+    } else {
+      sequence.Commit(piece.tokens);
     }
+    if (piece.progress) piece.progress(count, count);
     return {};
   }
 
@@ -466,18 +501,25 @@ Status Engine::Prefill(Sequence& sequence, std::span<const Token> tokens,
                     std::to_string(sequence.capacity_tokens() - sequence.size_tokens()) +
                     " fit into the context; raise --ctx or shorten the prompt");
   }
-  if (PassesByLayer(sequence, tokens.size())) {
-    return PrefillByLayer({&sequence, tokens, logits_out, &progress, &cancel});
-  }
-  for (size_t begin = 0; begin < tokens.size(); begin += prefill_chunk_) {
-    const size_t count = std::min<size_t>(prefill_chunk_, tokens.size() - begin);
-    const bool last = begin + count == tokens.size();
-    BatchItem item{.sequence = &sequence,
-                   .tokens = tokens.subspan(begin, count),
-                   .logits = last ? LogitRows::kLast : LogitRows::kNone,
-                   .logits_out = last ? logits_out : nullptr};
-    QEVICT_RETURN_IF_ERROR(Run({&item, 1}, cancel));
-    if (progress) progress(uint32_t(begin + count), uint32_t(tokens.size()));
+  for (size_t begin = 0; begin < tokens.size();) {
+    const size_t rest = tokens.size() - begin, piece = PieceTokens(sequence, rest);
+    const size_t count = piece != 0 ? piece : std::min<size_t>(prefill_chunk_, rest);
+    std::vector<float>* logits = count == rest ? logits_out : nullptr;
+    if (piece != 0) {
+      const ProgressFn of_piece = [&](uint32_t done, uint32_t /*total*/) {
+        if (progress) progress(uint32_t(begin + done), uint32_t(tokens.size()));
+      };
+      QEVICT_RETURN_IF_ERROR(
+          PassByLayer({&sequence, tokens.subspan(begin, count), logits, of_piece, cancel}));
+    } else {
+      BatchItem item{.sequence = &sequence,
+                     .tokens = tokens.subspan(begin, count),
+                     .logits = count == rest ? LogitRows::kLast : LogitRows::kNone,
+                     .logits_out = logits};
+      QEVICT_RETURN_IF_ERROR(Run({&item, 1}, cancel));
+      if (progress) progress(uint32_t(begin + count), uint32_t(tokens.size()));
+    }
+    begin += count;
   }
   return {};
 }

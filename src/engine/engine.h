@@ -13,6 +13,7 @@
 #include "core/cancel.h"
 #include "engine/cache_config.h"
 #include "model/hyperparameters.h"
+#include "model/products.h"
 #include "model/token.h"
 #include "model/tokenizer.h"
 #include "qevict/status.h"
@@ -30,6 +31,7 @@ struct EngineConfig {
   uint32_t prefill_chunk = 512;  // tokens per prefill step, 1 .. 4096
   CacheConfig cache = {};
   AttentionKind attention = AttentionKind::kFused;
+  Products products = Products::kFastest;
   // Fits the codec to the model also where a tiered cache holds no codes: for Engine::codec().
   bool fit_codec = false;
   // Told what routing does in the engine's tiered sequences; must outlive them. Null: nobody.
@@ -43,10 +45,12 @@ struct KvUsage {
   uint64_t peak_bytes = 0;   // since the sequence was made
   // What an f16 cache of every token in every layer would take, for comparison.
   uint64_t full_f16_bytes = 0;
+  KvType kv_type = KvType::kF16;  // of what full_bytes hold
   // used_bytes by what they hold.
   uint64_t full_bytes = 0, quantized_bytes = 0, ledger_bytes = 0;
   double code_bits = 0.0;  // per element of a code, mean over all heads; 0: nothing is ever coded
-  // f16 tokens of a prompt on their way into the tiers, beside the limit: the most there ever were.
+  // Full tokens of a prompt on their way into the tiers, beside the limit: the most there ever
+  // were.
   uint64_t staging_peak_bytes = 0;
   TierStats tiers;
 };
@@ -101,7 +105,7 @@ class Engine {
   // model's training context), kOutOfMemory (with the bytes asked for and the flag that lowers
   // them).
   [[nodiscard]] virtual Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) = 0;
-  // The same with every token in f16, whatever cache the engine was loaded with.
+  // Every token in f16, whatever cache the engine was loaded with.
   [[nodiscard]] virtual Result<std::unique_ptr<Sequence>> NewFullSequence(
       uint32_t capacity_tokens) = 0;
   // Null when the engine was loaded without one that is fitted to the model.
@@ -112,24 +116,26 @@ class Engine {
   // outside the vocabulary), kCancelled, kOutOfMemory.
   virtual Status Run(std::span<BatchItem> batch, const CancelFn& cancel) = 0;
 
-  // A long prompt, in chunks of prefill_chunk tokens; `logits_out` receives the last token's
-  // logits. When cancelled, the chunks that were done stay in the sequence; of a prompt that passes
-  // layer by layer (CacheConfig::prefill) nothing does. Errors: kInvalidArgument (empty),
+  // A long prompt; `logits_out` receives the last token's logits. It passes through the model in
+  // pieces: all of it where the cache lets it and weights are unpacked for it or
+  // CacheConfig::prefill asks for it, else prefill_chunk tokens or a few times as many. When
+  // cancelled, the pieces that were done stay in the sequence. Errors: kInvalidArgument (empty),
   // kContextFull, and those of Run.
   Status Prefill(Sequence& sequence, std::span<const Token> tokens, std::vector<float>* logits_out,
                  const ProgressFn& progress = {}, const CancelFn& cancel = {});
 
  protected:
-  struct Prompt {
+  // A piece of a prompt that passes through the model layer by layer.
+  struct Piece {
     Sequence* sequence;
     std::span<const Token> tokens;
-    std::vector<float>* logits_out;
-    const ProgressFn* progress;
-    const CancelFn* cancel;
+    std::vector<float>* logits_out;  // null: none
+    const ProgressFn& progress;      // of the piece; may be empty
+    const CancelFn& cancel;
   };
-  // Whether a prompt takes the layer-by-layer path, and that path.
-  virtual bool PassesByLayer(Sequence& /*sequence*/, size_t /*tokens*/) const { return false; }
-  virtual Status PrefillByLayer(const Prompt& /*prompt*/) { return {}; }
+  // Of so many tokens to come, how many pass layer by layer next; 0: the next chunk in one Run.
+  virtual size_t PieceTokens(Sequence& /*sequence*/, size_t /*tokens*/) const { return 0; }
+  virtual Status PassByLayer(const Piece& /*piece*/) { return {}; }
   uint32_t prefill_chunk_ = 512;
 };
 

@@ -17,8 +17,8 @@ void ForEachHead(SequenceKv& kv, uint32_t tokens, const Visit& visit) {
   for (uint32_t l = 0; l < kv.shape().layers; ++l) {
     if (kv.shape().is_swa(l)) continue;
     for (uint32_t h = 0; h < kv.shape().kv_heads; ++h) {
-      visit(kv.Keys(LayerId(l), KvHeadId(h)), kv.Values(LayerId(l), KvHeadId(h)),
-            rounded * kv.shape().head_dim);
+      const KvRows rows = kv.Rows(LayerId(l), KvHeadId(h));
+      visit(rows.k(), rows.v(), rounded * kv.shape().head_dim);
     }
   }
 }

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/check.h"
-#include "kernels/f16.h"
 
 namespace qevict {
 namespace {
@@ -14,46 +13,24 @@ constexpr CodecChoice Scaled(uint32_t key_bits, uint32_t value_bits) {
   return {CodecChoice::Kind::kScaled, key_bits, value_bits};
 }
 constexpr CodecChoice MinMax(uint32_t bits) { return {CodecChoice::Kind::kMinMax, bits, bits}; }
+constexpr CodecChoice kQ8 = {CodecChoice::Kind::kQ8, 8, 8};
 
 constexpr std::array kCodecs = {Scaled(2, 1), Scaled(2, 2), Scaled(3, 1), Scaled(3, 2),
                                 Scaled(4, 1), Scaled(4, 2), Scaled(2, 4), Scaled(3, 4),
-                                Scaled(4, 4), MinMax(2),    MinMax(4),    MinMax(8)};
-
-// f16 rows of one (layer, KV head) by token.
-class TokenRows {
- public:
-  TokenRows(SequenceKv& kv, LayerId layer, KvHeadId kv_head)
-      : keys_(kv.Keys(layer, kv_head)),
-        values_(kv.Values(layer, kv_head)),
-        head_dim_(kv.shape().head_dim) {}
-  void Load(size_t token, float* key, float* value) const {
-    for (size_t c = 0; c < head_dim_; ++c) {
-      key[c] = F16ToF32(keys_[KeyOffset(token, c, head_dim_)]);
-      value[c] = F16ToF32(values_[ValueOffset(token, c, head_dim_)]);
-    }
-  }
-  void Store(size_t token, const float* key, const float* value) {
-    for (size_t c = 0; c < head_dim_; ++c) {
-      keys_[KeyOffset(token, c, head_dim_)] = F32ToF16(key[c]);
-      values_[ValueOffset(token, c, head_dim_)] = F32ToF16(value[c]);
-    }
-  }
-
- private:
-  F16* keys_;
-  F16* values_;
-  size_t head_dim_;
-};
+                                Scaled(4, 4), MinMax(2),    MinMax(4),    MinMax(8),
+                                kQ8};
 
 }  // namespace
 
 std::string CodecChoice::name() const {
   if (kind == Kind::kMinMax) return "minmax" + std::to_string(key_bits);
+  if (kind == Kind::kQ8) return std::string(KvTypeName(KvType::kQ8));
   return "k" + std::to_string(key_bits) + "v" + std::to_string(value_bits);
 }
 
 double CodecChoice::bits_per_element(uint32_t head_dim, uint32_t omega) const {
   if (kind == Kind::kMinMax) return MinMaxFormat{head_dim, omega, key_bits}.bits_per_element();
+  if (kind == Kind::kQ8) return 8.0 * double(KvRowBytes(KvType::kQ8, head_dim)) / head_dim;
   const CodeFormat format{head_dim, key_bits, value_bits};
   return 8.0 * double(format.page_bytes()) / (2.0 * kCodePageTokens * head_dim);
 }
@@ -73,7 +50,7 @@ Result<CodecChoice> ParseCodec(std::string_view name) {
 Result<HistoryCodec> HistoryCodec::Create(CodecChoice choice, const WindowCodec& tables,
                                           const KvShape& shape, const Geometry& geometry) {
   HistoryCodec codec(choice, geometry, shape.head_dim);
-  if (choice.kind == CodecChoice::Kind::kMinMax) return codec;
+  if (choice.kind != CodecChoice::Kind::kScaled) return codec;
   WindowCodec::Config config{.formats = {{shape.head_dim, choice.key_bits, choice.value_bits}},
                              .rope = tables.turns().pairs(),
                              .layers = shape.layers,
@@ -91,6 +68,16 @@ Result<HistoryCodec> HistoryCodec::Create(CodecChoice choice, const WindowCodec&
 }
 
 void HistoryCodec::Recode(const Place& place, Rows rows) const {
+  if (choice_.kind == CodecChoice::Kind::kQ8) {
+    std::array<uint8_t, kKeyBlockTokens * KvRowBytes(KvType::kQ8, kMaxHeadDim)> keys, values;
+    const KvRows block(KvType::kQ8, head_dim_, kKeyBlockTokens, keys.data(), values.data());
+    for (size_t t = 0; t < geometry_.omega; ++t) {
+      float *key = rows.keys + t * head_dim_, *value = rows.values + t * head_dim_;
+      block.Write(0, key, value);
+      block.Read(0, key, value);
+    }
+    return;
+  }
   if (codec_ == nullptr) {
     const MinMaxFormat format{head_dim_, geometry_.omega, choice_.key_bits};
     std::vector<uint8_t> bytes(format.window_bytes());
@@ -120,15 +107,15 @@ Status HistoryCodec::RewriteHistory(SequenceKv& kv) {
   for (uint32_t l = 0; l < kv.shape().layers; ++l) {
     if (kv.shape().is_swa(l)) continue;
     for (uint32_t h = 0; h < kv.shape().kv_heads; ++h) {
-      TokenRows rows(kv, LayerId(l), KvHeadId(h));
+      const KvRows rows = kv.Rows(LayerId(l), KvHeadId(h));
       for (uint32_t w = 0; w < windows; ++w) {
         const size_t first = geometry_.first_position(WindowId(w)).value;
         for (size_t t = 0; t < geometry_.omega; ++t) {
-          rows.Load(first + t, &keys[t * head_dim_], &values[t * head_dim_]);
+          rows.Read(uint32_t(first + t), &keys[t * head_dim_], &values[t * head_dim_]);
         }
         Recode({LayerId(l), KvHeadId(h), WindowId(w)}, {keys.data(), values.data()});
         for (size_t t = 0; t < geometry_.omega; ++t) {
-          rows.Store(first + t, &keys[t * head_dim_], &values[t * head_dim_]);
+          rows.Write(uint32_t(first + t), &keys[t * head_dim_], &values[t * head_dim_]);
         }
       }
     }

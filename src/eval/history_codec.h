@@ -1,6 +1,7 @@
 // Codecs of a cache's history by name, to compare what each does to a model's predictions:
 //   k3v2        our own (codec/head_codec.h): bits of keys 2 .. 4, of values 1, 2, 4
 //   minmax2     the min/max code of published window caches (codec/minmax.h): 2, 4 or 8 bits
+//   q8          int8 with a scale per 32 channels, as a full tier may be kept (kernels/q8.h)
 #pragma once
 
 #include <memory>
@@ -17,7 +18,7 @@
 namespace qevict {
 
 struct CodecChoice {
-  enum class Kind { kScaled, kMinMax };
+  enum class Kind { kScaled, kMinMax, kQ8 };
   Kind kind = Kind::kScaled;
   uint32_t key_bits = 3, value_bits = 2;
 
@@ -63,7 +64,7 @@ class HistoryCodec {
   CodecChoice choice_;
   Geometry geometry_;
   uint32_t head_dim_;
-  std::unique_ptr<WindowCodec> codec_;  // null: min/max
+  std::unique_ptr<WindowCodec> codec_;  // null: min/max or q8
 };
 
 }  // namespace qevict

@@ -4,6 +4,7 @@
 #include <llama.h>
 
 #include "model/cpu_backend.h"
+#include "model/layer_products.h"
 
 namespace qevict {
 
@@ -15,6 +16,7 @@ BuildFacts GgmlBuildFacts() {
           .ggml_commit = ggml_commit(),
           .llama_version = QEVICT_LLAMA_VERSION,
           .ggml_cpu = QEVICT_GGML_CPU,
+          .prompt_products = LayerProducts::Describe(Products::kFastest),
           .cpu_features = std::move(features)};
 }
 

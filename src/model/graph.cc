@@ -39,8 +39,12 @@ RopeParameters RopeOf(const Hyperparameters& h, uint32_t layer) {
 
 class GraphBuilder {
  public:
-  GraphBuilder(const Hyperparameters& h, const Weights& weights, Graph& graph)
-      : h_(h), weights_(weights), graph_(graph), context_(graph.context_.get()) {}
+  GraphBuilder(const Graph::Parts& parts, Graph& graph)
+      : h_(parts.hyperparameters),
+        weights_(parts.weights),
+        products_(parts.products),
+        graph_(graph),
+        context_(graph.context_.get()) {}
 
   void Build() {
     const int64_t rows = graph_.shape_.rows, logit_rows = graph_.shape_.logit_rows;
@@ -65,7 +69,7 @@ class GraphBuilder {
           x = ggml_get_rows(context_, x, graph_.logit_row_ids_);
         }
       }
-      attended = layer.attention_out.Apply(context_, attended);
+      attended = Multiply(layer.attention_out, attended);
       if (layer.attention_post_norm != nullptr)
         attended = Norm(attended, layer.attention_post_norm);
       x = ggml_add(context_, attended, x);
@@ -109,6 +113,15 @@ class GraphBuilder {
     return graph_.hidden_in_;
   }
 
+  ggml_tensor* Multiply(const Linear& linear, ggml_tensor* x) {
+    // After the last attention a few rows may be all that is left.
+    LayerProduct* product =
+        products_ == nullptr || x->ne[1] != graph_.shape_.rows ? nullptr : products_->Find(linear);
+    if (product == nullptr) return linear.Apply(context_, x);
+    return ggml_custom_4d(context_, GGML_TYPE_F32, linear.weight->ne[1], x->ne[1], 1, 1, &x, 1,
+                          ProductNode, GGML_N_TASKS_MAX, product);
+  }
+
   ggml_tensor* Norm(ggml_tensor* x, ggml_tensor* weight) {
     return ggml_mul(context_, ggml_rms_norm(context_, x, h_.rms_epsilon), weight);
   }
@@ -130,9 +143,9 @@ class GraphBuilder {
   ggml_tensor* AttentionBlock(uint32_t l, ggml_tensor* x) {
     const LayerWeights& layer = weights_.layers[l];
     ggml_tensor* normed = Norm(x, layer.attention_norm);
-    ggml_tensor* q = NormAndRotate(layer.q.Apply(context_, normed), h_.heads, layer.q_norm, l);
-    ggml_tensor* k = NormAndRotate(layer.k.Apply(context_, normed), h_.kv_heads, layer.k_norm, l);
-    ggml_tensor* v = layer.v.Apply(context_, normed);
+    ggml_tensor* q = NormAndRotate(Multiply(layer.q, normed), h_.heads, layer.q_norm, l);
+    ggml_tensor* k = NormAndRotate(Multiply(layer.k, normed), h_.kv_heads, layer.k_norm, l);
+    ggml_tensor* v = Multiply(layer.v, normed);
     v = ggml_reshape_3d(context_, v, h_.head_dim, h_.kv_heads, v->ne[1]);
     // The order of Store before Attend is the data dependency of the second node on the first.
     Graph::LayerCall* call = &graph_.calls_[l];
@@ -149,17 +162,23 @@ class GraphBuilder {
     const bool gelu = h_.activation == Activation::kGelu;
     ggml_tensor* hidden;
     if (layer.gate_up) {
-      ggml_tensor* both = layer.gate_up.Apply(context_, normed);
+      ggml_tensor* both = Multiply(layer.gate_up, normed);
       hidden = gelu ? ggml_geglu(context_, both) : ggml_swiglu(context_, both);
     } else {
-      ggml_tensor* gate = layer.gate.Apply(context_, normed);
-      ggml_tensor* up = layer.up.Apply(context_, normed);
+      ggml_tensor* gate = Multiply(layer.gate, normed);
+      ggml_tensor* up = Multiply(layer.up, normed);
       hidden = gelu ? ggml_geglu_split(context_, gate, up) : ggml_swiglu_split(context_, gate, up);
     }
-    ggml_tensor* y = layer.down.Apply(context_, hidden);
+    ggml_tensor* y = Multiply(layer.down, hidden);
     return layer.feed_forward_post_norm == nullptr ? y : Norm(y, layer.feed_forward_post_norm);
   }
 
+  static void ProductNode(ggml_tensor* node, int thread, int threads, void* context) {
+    const ggml_tensor* x = node->src[0];
+    static_cast<LayerProduct*>(context)->Multiply(
+        static_cast<const float*>(x->data), static_cast<float*>(node->data), uint32_t(x->ne[1]),
+        size_t(thread), size_t(threads));
+  }
   static void StoreNode(ggml_tensor* node, int thread, int threads, void* context) {
     const auto* call = static_cast<const Graph::LayerCall*>(context);
     call->attention->Store(call->layer, Rows(node->src[0]), Rows(node->src[1]), size_t(thread),
@@ -173,6 +192,7 @@ class GraphBuilder {
 
   const Hyperparameters& h_;
   const Weights& weights_;
+  LayerProducts* products_;
   Graph& graph_;
   ggml_context* context_;
 };
@@ -193,7 +213,7 @@ Result<std::unique_ptr<Graph>> Graph::Build(const Parts& parts, ggml_gallocr* al
   graph->context_.reset(ggml_init({bytes, nullptr, /*no_alloc=*/true}));
   graph->graph_ = ggml_new_graph_custom(graph->context_.get(), nodes, /*grads=*/false);
   for (uint32_t l = 0; l < h.layers; ++l) graph->calls_.push_back({&parts.attention, LayerId(l)});
-  GraphBuilder(h, parts.weights, *graph).Build();
+  GraphBuilder(parts, *graph).Build();
   if (!ggml_gallocr_alloc_graph(allocator, graph->graph_)) {
     return Fail(ErrorCode::kOutOfMemory, "not enough memory for a batch of " +
                                              std::to_string(shape.rows) + " tokens; lower --chunk");

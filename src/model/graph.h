@@ -12,6 +12,7 @@
 #include "cache/attention.h"
 #include "model/cpu_backend.h"
 #include "model/hyperparameters.h"
+#include "model/layer_products.h"
 #include "model/weights.h"
 
 namespace qevict {
@@ -35,6 +36,7 @@ class Graph {
     const Hyperparameters& hyperparameters;
     const Weights& weights;
     Attention& attention;
+    LayerProducts* products = nullptr;  // null: ggml does every product
   };
   // All references must outlive the graph, `allocator` too, whose memory serves one graph at a
   // time. Error kOutOfMemory.

@@ -8,6 +8,7 @@
 #include "core/cancel.h"
 #include "model/gguf_file.h"
 #include "model/hyperparameters.h"
+#include "model/products.h"
 #include "model/token.h"
 #include "model/validate_tensors.h"
 #include "qevict/ids.h"
@@ -32,6 +33,11 @@ class LayerSteps {
   virtual void EndLayer(LayerId layer) = 0;
 };
 
+struct RunnerConfig {
+  uint32_t threads = 1;
+  Products products = Products::kFastest;
+};
+
 // One run at a time.
 class ModelRunner {
  public:
@@ -40,18 +46,18 @@ class ModelRunner {
   // refuses the weights).
   [[nodiscard]] static Result<std::unique_ptr<ModelRunner>> Load(
       const GgufFile& file, const Hyperparameters& hyperparameters, Attention& attention,
-      uint32_t threads);
+      const RunnerConfig& config);
   virtual ~ModelRunner() = default;
   // The logits, [logit_rows, vocab], valid until the next run. Errors: kCancelled, kOutOfMemory,
   // kInternal.
   [[nodiscard]] virtual Result<std::span<const float>> Run(const RunArgs& args) = 0;
   // The same, each layer over the whole prompt before the next one begins, in chunks of
-  // `chunk_rows` rows: the same numbers, bit for bit, as Run() on one chunk after another. At most
-  // the prompt's last row may be a logit row. Holds one hidden state per row. An error of `steps`
-  // ends it.
+  // `chunk_rows` rows. Holds one hidden state per row. An error of `steps` ends it.
   [[nodiscard]] virtual Result<std::span<const float>> RunByLayer(const RunArgs& args,
                                                                   uint32_t chunk_rows,
                                                                   LayerSteps& steps) = 0;
+  // Whether so many rows pass faster layer by layer, because weights are unpacked for them.
+  virtual bool unpacks(size_t rows) const = 0;
 };
 
 }  // namespace qevict

@@ -8,12 +8,6 @@
 #include <string>
 
 namespace qevict {
-
-ggml_tensor* Linear::Apply(ggml_context* context, ggml_tensor* x) const {
-  ggml_tensor* y = ggml_mul_mat(context, weight, x);
-  return bias == nullptr ? y : ggml_add(context, y, bias);
-}
-
 namespace {
 
 constexpr uintptr_t kTensorAlignment = 32;  // what ggml's kernels expect
@@ -27,6 +21,17 @@ void ReleasePages(const uint8_t* bytes, size_t size) {
 }
 
 }  // namespace
+
+ggml_tensor* Linear::Apply(ggml_context* context, ggml_tensor* x) const {
+  ggml_tensor* y = ggml_mul_mat(context, weight, x);
+  return bias == nullptr ? y : ggml_add(context, y, bias);
+}
+
+void Linear::ReleaseFilePages() const {
+  if (!copied) return;
+  for (const StoredWeight& part : stored)
+    ReleasePages(part.bytes, part.outputs * ggml_row_size(part.type, weight->ne[0]));
+}
 
 // Collects what goes where, then allocates each repacked buffer once and fills it.
 class WeightLoader {
@@ -43,7 +48,7 @@ class WeightLoader {
   Linear LoadLinear(const std::string& name) {
     const ggml_tensor* stored = file_.FindTensor(name + ".weight");
     if (stored == nullptr) return {};
-    return {Place({stored}, name), Mapped(name + ".bias")};
+    return MakeLinear({stored}, name, Mapped(name + ".bias"));
   }
 
   // Two products over the same input as one. Null when their layouts do not allow it.
@@ -55,7 +60,7 @@ class WeightLoader {
         file_.FindTensor(second + ".bias") != nullptr) {
       return {};
     }
-    return {Place({a, b}, first + "+" + second), nullptr};
+    return MakeLinear({a, b}, first + "+" + second, nullptr);
   }
 
   Status Finish() {
@@ -92,6 +97,18 @@ class WeightLoader {
     ggml_context* context = nullptr;
     std::vector<Repacked> tensors;
   };
+
+  Linear MakeLinear(const std::vector<const ggml_tensor*>& parts, const std::string& name,
+                    ggml_tensor* bias) {
+    Linear linear;
+    linear.weight = Place(parts, name);
+    linear.bias = bias;
+    for (const ggml_tensor* part : parts) {
+      linear.stored.push_back({file_.TensorBytes(part), part->type, uint32_t(part->ne[1])});
+      linear.copied = RepackedType(part->type, part->ne[0], part->ne[1]) != nullptr;
+    }
+    return linear;
+  }
 
   ggml_context* NewContext() {
     const size_t tensors = file_.Tensors().size() * 2 + 16;

@@ -4,6 +4,7 @@
 
 #include <ggml.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "model/cpu_backend.h"
@@ -12,11 +13,22 @@
 
 namespace qevict {
 
-// y = W x + b. Every product of the graph goes through Apply, so another library can take over
-// large batches in one place.
+// A weight as the model file holds it.
+struct StoredWeight {
+  const uint8_t* bytes = nullptr;  // mapped, [outputs] rows
+  ggml_type type = GGML_TYPE_F32;
+  uint32_t outputs = 0;
+};
+
+// y = W x + b by ggml. Products of a long prompt may be another library's
+// (model/layer_products.h).
 struct Linear {
-  ggml_tensor* weight = nullptr;  // [inputs, outputs]
-  ggml_tensor* bias = nullptr;    // [outputs] or null
+  ggml_tensor* weight = nullptr;     // [inputs, outputs]
+  ggml_tensor* bias = nullptr;       // [outputs] or null
+  std::vector<StoredWeight> stored;  // stacked along the outputs
+  // ggml multiplies from a copy in a layout of its own; pages of the file need not stay resident.
+  bool copied = false;
+  void ReleaseFilePages() const;
   explicit operator bool() const { return weight != nullptr; }
   // x: [inputs, rows] -> [outputs, rows]
   ggml_tensor* Apply(ggml_context* context, ggml_tensor* x) const;

@@ -124,6 +124,31 @@ TEST(CachePlanTest, FullWindowsTakeTheirShareOfWhatTheHistoryMayUse) {
   }
 }
 
+TEST(CachePlanTest, Int8TokensTakeTheBytesOfTheirRowsAndLeaveRoomForMore) {
+  for (const KvShape& shape : {Shape(), ShapeWithRings()}) {
+    for (TierSplit split : {TierSplit::kFullHistory, TierSplit::kFullAndCodes}) {
+      PlanRequest request = Request(split, FullCacheBytes(shape, 9000) / 4);
+      const CachePlan f16 = PlanCache(shape, request).value();
+      request.kv_type = KvType::kQ8;
+      const CachePlan q8 = PlanCache(shape, request).value();
+      EXPECT_EQ(q8.kv_type, KvType::kQ8);
+      EXPECT_LE(q8.total_bytes(), request.limit_bytes);
+      const uint64_t slots = uint64_t{q8.full_slots} * RoutedLayers(shape) +
+                             uint64_t{RingSlots(shape, 9000, request.max_batch_tokens)} *
+                                 (shape.layers - RoutedLayers(shape));
+      EXPECT_EQ(q8.full_bytes,
+                AlignedBuffer::RoundedBytes(slots * shape.layer_token_bytes(KvType::kQ8)));
+      EXPECT_GE(q8.capacity.full + q8.capacity.quantized,
+                f16.capacity.full + f16.capacity.quantized);
+      EXPECT_GT(q8.capacity.full, f16.capacity.full);
+      // A budget of all tokens in int8 needs neither codes nor evictions.
+      request.limit_bytes = FullCacheBytes(shape, 9000, KvType::kQ8) + (1u << 20);
+      EXPECT_EQ(PlanCache(shape, request)->capacity.full, request.geometry.history_windows(9000));
+      EXPECT_EQ(PlanCache(shape, request)->code_bytes, 0u);
+    }
+  }
+}
+
 TEST(CachePlanTest, ABudgetForEverythingNeedsNoCodes) {
   for (TierSplit split : kSplits) {
     const CachePlan plan = PlanCache(Shape(), Request(split, UINT64_MAX / 2)).value();

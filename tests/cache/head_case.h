@@ -100,13 +100,13 @@ class HeadCase {
     EXPECT_TRUE(pool_.Reserve(head_->PagesFor(Codes() - CodeCount())).ok());
     scratch_.Reserve(head_->full().size() + CodeCount() + completed, format_);
     const RecordingPolicy recorder(policy_);
-    HeadWindows::Event event{.old_size = size_,
-                             .new_size = new_size,
-                             .capacity = capacity_,
-                             .promotion = promotion_,
-                             .policy = &recorder,
-                             .k = k(),
-                             .v = v()};
+    HeadWindows::Event event{
+        .old_size = size_,
+        .new_size = new_size,
+        .capacity = capacity_,
+        .promotion = promotion_,
+        .policy = &recorder,
+        .rows = KvRows(KvType::kF16, kHeadDim, kSlots, k_.as<uint8_t>(), v_.as<uint8_t>())};
     if (masses != MassInput::kNone) {
       if (masses == MassInput::kPooled) event.pooling = MassPooling::kNeighbours;
       event.full_mass = full_mass.data();

@@ -49,10 +49,39 @@ TEST(SequenceKvTest, TheBytesOfLayersAreWhatIsAllocated) {
 TEST(SequenceKvTest, HeadsAndLayersDoNotOverlap) {
   SequenceKv kv = Make(SwaShape(16), 64, 16);
   const size_t floats = 32 * 16;  // a ring of 32 slots
-  EXPECT_EQ(kv.Keys(kSwaLayer, KvHeadId(1)) - kv.Keys(kSwaLayer, KvHeadId(0)), ptrdiff_t(floats));
-  EXPECT_EQ(kv.Values(kSwaLayer, KvHeadId(0)) - kv.Keys(kSwaLayer, KvHeadId(1)), ptrdiff_t(floats));
-  EXPECT_EQ(kv.Keys(kFullLayer, KvHeadId(0)) - kv.Values(kSwaLayer, KvHeadId(1)),
-            ptrdiff_t(floats));
+  const auto keys = [&](LayerId layer, uint32_t head) {
+    return kv.Rows(layer, KvHeadId(head)).k();
+  };
+  const auto values = [&](LayerId layer, uint32_t head) {
+    return kv.Rows(layer, KvHeadId(head)).v();
+  };
+  EXPECT_EQ(keys(kSwaLayer, 1) - keys(kSwaLayer, 0), ptrdiff_t(floats));
+  EXPECT_EQ(values(kSwaLayer, 0) - keys(kSwaLayer, 1), ptrdiff_t(floats));
+  EXPECT_EQ(keys(kFullLayer, 0) - values(kSwaLayer, 1), ptrdiff_t(floats));
+}
+
+// 48 channels: two groups of 32 and 16, and scales of 32 bytes per block and group.
+TEST(SequenceKvTest, Int8HeadsAndLayersDoNotOverlapAndTakeTheBytesOfTheirRows) {
+  KvShape shape = SwaShape(16);
+  shape.head_dim = 48;
+  SequenceKv kv = SequenceKv::CreateFull(shape, 64, 16, KvType::kQ8).value();
+  const uint8_t* next = nullptr;
+  const auto expect = [&next](Q8Rows rows, size_t slots) {
+    const auto* codes = reinterpret_cast<const uint8_t*>(rows.codes);
+    EXPECT_TRUE(next == nullptr || codes == next);
+    EXPECT_EQ(uintptr_t(codes) % 32, 0u);
+    EXPECT_EQ(reinterpret_cast<const uint8_t*>(rows.scales), codes + slots * 48);
+    next = codes + slots * KvRowBytes(KvType::kQ8, 48);
+  };
+  for (const LayerId layer : {kSwaLayer, kFullLayer}) {
+    const size_t slots = kv.View(layer, KvHeadId(0)).slots;
+    for (uint32_t h = 0; h < shape.kv_heads; ++h) expect(kv.Rows(layer, KvHeadId(h)).k8(), slots);
+    for (uint32_t h = 0; h < shape.kv_heads; ++h) expect(kv.Rows(layer, KvHeadId(h)).v8(), slots);
+  }
+  const uint64_t bytes = LayerBytes(shape, kSwaLayer, 64, 16, KvType::kQ8) +
+                         LayerBytes(shape, kFullLayer, 64, 16, KvType::kQ8);
+  EXPECT_EQ(bytes, (32u + 64u) * shape.kv_heads * 2 * 52);
+  EXPECT_EQ(kv.budget().used_bytes(), AlignedBuffer::RoundedBytes(bytes));
 }
 
 TEST(SequenceKvTest, ARangeThatWrapsInTheRingComesInTwoPartsThatCoverIt) {

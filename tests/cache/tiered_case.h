@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -20,7 +21,7 @@
 #include "cache/reference_attention.h"
 #include "cache/reference_head.h"
 #include "codec/code_page.h"
-#include "kernels/f16.h"
+#include "kernels/q8.h"
 #include "tests/cache/windows_case.h"
 
 namespace qevict::test {
@@ -43,11 +44,12 @@ struct TieredConfig {
   uint32_t capacity_tokens = 0, max_batch_tokens = 0;
   uint32_t threads = 1;
   std::vector<CodeRaise> raises = {};  // of kTight: sides of codes that have four bits
-  bool tiers = true;                   // false: a plain f16 cache
-  bool reference = false;              // attends with ReferenceAttention
+  bool tiers = true;       // false: every token full
+  bool reference = false;  // attends with ReferenceAttention
   RoutingObserver* observer = nullptr;
   const RoutingPolicy* policy = nullptr;  // null: as `room` says
   ScoringConfig scoring = {};
+  KvType kv_type = KvType::kF16;
 };
 
 inline KvShape SmallShape(uint32_t head_dim, bool swa) {
@@ -69,7 +71,8 @@ inline CachePlan TightPlan(const TieredConfig& config) {
   const Geometry& g = config.geometry;
   const auto blocks = [](uint64_t tokens) { return uint32_t((tokens + 15) / 16 * 16); };
   const uint64_t routed = RoutedLayers(config.shape), kv_heads = config.shape.kv_heads;
-  CachePlan plan{.capacity = config.capacity,
+  CachePlan plan{.kv_type = config.kv_type,
+                 .capacity = config.capacity,
                  .retained_windows = config.capacity.full,
                  .formats = std::vector<CodeFormat>(routed * kv_heads,
                                                     CodeFormat{config.shape.head_dim, 3, 2})};
@@ -79,8 +82,8 @@ inline CachePlan TightPlan(const TieredConfig& config) {
   const uint64_t rings =
       (config.shape.layers - routed) *
       uint64_t{RingSlots(config.shape, config.capacity_tokens, config.max_batch_tokens)};
-  plan.full_bytes = AlignedBuffer::RoundedBytes((routed * plan.full_slots + rings) * kv_heads *
-                                                config.shape.head_dim * 4);
+  plan.full_bytes = AlignedBuffer::RoundedBytes((routed * plan.full_slots + rings) * kv_heads * 2 *
+                                                KvRowBytes(config.kv_type, config.shape.head_dim));
   const uint32_t pages = CodePages(plan.code_windows(), g.omega);
   plan.ledger_bytes = AlignedBuffer::RoundedBytes(
       routed * kv_heads * LedgerHeadBytes(plan.full_slots / g.omega, plan.code_windows(), pages) +
@@ -108,7 +111,8 @@ class TieredCase {
                                            .scoring = config.scoring,
                                            .capacity_tokens = config.capacity_tokens,
                                            .max_batch_tokens = config.max_batch_tokens,
-                                           .limit_bytes = UINT64_MAX / 2})
+                                           .limit_bytes = UINT64_MAX / 2,
+                                           .kv_type = config.kv_type})
                       .value();
     kv_.emplace(NewSequence(plan_).value());
   }
@@ -183,8 +187,9 @@ class TieredCase {
               kv_->budget().used_bytes() + kv_->staging_bytes() + codec_->shared_bytes());
   }
 
-  // That every f16 token and every code is what the tokens that were fed make of it: a window's
-  // code is that of its first f16 values, and one that was promoted holds what its code decodes to.
+  // That every full token and every code is what the tokens that were fed make of it: a window's
+  // code is that of its first full values, and one that was promoted holds what its code decodes
+  // to.
   void ExpectStored() const {
     for (uint32_t l = 0; l < config_.shape.layers; ++l) {
       for (uint32_t h = 0; h < config_.shape.kv_heads; ++h) {
@@ -204,7 +209,8 @@ class TieredCase {
     }
   }
 
-  // Every f16 value and every code that attention would read, and the retained codes.
+  // The bits of every full value, as f32, and every code that attention would read, and the
+  // retained codes.
   std::vector<uint16_t> Contents() const {
     std::vector<uint16_t> contents;
     const size_t head_dim = config_.shape.head_dim;
@@ -217,8 +223,11 @@ class TieredCase {
         for (const SlotRange& range : kv_->Slots(layer, kv_->VisibleFrom(layer, end), end)) {
           for (size_t slot = range.begin; slot < range.end; ++slot) {
             for (size_t c = 0; c < head_dim; ++c) {
-              contents.push_back(view.k[KeyOffset(slot, c, head_dim)]);
-              contents.push_back(view.v[ValueOffset(slot, c, head_dim)]);
+              for (const float x :
+                   {KeyAt(view, slot, c, head_dim), ValueAt(view, slot, c, head_dim)}) {
+                contents.push_back(uint16_t(std::bit_cast<uint32_t>(x)));
+                contents.push_back(uint16_t(std::bit_cast<uint32_t>(x) >> 16));
+              }
             }
           }
         }
@@ -370,27 +379,39 @@ class TieredCase {
   }
 
   struct TokenRows {
-    std::vector<float> key, value;  // [head_dim], f16 values
+    std::vector<float> key, value;  // [head_dim]
   };
+  // What the full tier gives back of these rows.
+  TokenRows Stored(TokenRows rows) const {
+    const size_t head_dim = config_.shape.head_dim;
+    std::vector<F16> bytes(2 * kKeyBlockTokens * head_dim);  // more than int8 needs
+    KvRows block(config_.kv_type, uint32_t(head_dim), kKeyBlockTokens,
+                 reinterpret_cast<uint8_t*>(bytes.data()),
+                 reinterpret_cast<uint8_t*>(bytes.data() + bytes.size() / 2));
+    block.Write(3, rows.key.data(), rows.value.data());
+    block.Read(3, rows.key.data(), rows.value.data());
+    return rows;
+  }
 
   TokenRows Original(LayerId layer, KvHeadId head, uint32_t position) const {
     const size_t head_dim = config_.shape.head_dim, kv_row = config_.shape.kv_heads * head_dim;
     const auto part = [&](const std::vector<float>& rows) {
-      std::vector<float> rounded;
-      for (size_t c = 0; c < head_dim; ++c)
-        rounded.push_back(F16ToF32(F32ToF16(rows[head.value * head_dim + c])));
-      return rounded;
+      const auto first = rows.begin() + ptrdiff_t(head.value * head_dim);
+      return std::vector<float>(first, first + ptrdiff_t(head_dim));
     };
     const Chunk token{position, 1};
-    return {part(Keys(layer, token)), part(Rows(layer, token, kv_row, 2))};
+    return Stored({part(Keys(layer, token)), part(Rows(layer, token, kv_row, 2))});
   }
 
   void ExpectToken(LayerId layer, KvHeadId head, uint32_t slot, const TokenRows& expected) const {
     const KvView view = kv_->View(layer, head);
     const size_t head_dim = config_.shape.head_dim;
     for (size_t c = 0; c < head_dim; ++c) {
-      ASSERT_EQ(view.k[KeyOffset(slot, c, head_dim)], F32ToF16(expected.key[c])) << "slot " << slot;
-      ASSERT_EQ(view.v[ValueOffset(slot, c, head_dim)], F32ToF16(expected.value[c]))
+      ASSERT_EQ(std::bit_cast<uint32_t>(KeyAt(view, slot, c, head_dim)),
+                std::bit_cast<uint32_t>(expected.key[c]))
+          << "slot " << slot;
+      ASSERT_EQ(std::bit_cast<uint32_t>(ValueAt(view, slot, c, head_dim)),
+                std::bit_cast<uint32_t>(expected.value[c]))
           << "slot " << slot;
     }
   }
@@ -425,6 +446,7 @@ class TieredCase {
         rows.value.resize(mu.size());
         codec.DecodeKey(expected.key, mu.data(), rows.key.data());
         codec.DecodeValue(expected.value, rows.value.data());
+        rows = Stored(std::move(rows));
       }
     }
     const auto expected = [&](uint32_t position) {

@@ -6,7 +6,7 @@
 namespace qevict::test {
 namespace {
 
-// Attention over f16 keys: scores and weights in f32, of values of about 4 at most; see
+// Attention over f16 or int8 keys: scores and weights in f32, of values of about 4 at most; see
 // batch_attention_test.cc.
 constexpr double kF16Tolerance = 5e-5;
 // Attention over codes rounds a query to bytes, a step of (2 to 3 deviations) / 127, which moves a
@@ -101,6 +101,12 @@ std::vector<RandomRun> RandomRuns() {
                     .group = GroupMass::kMax,
                     .per_voter = true,
                     .value_weighted = true};
+  TieredConfig bytes = Small(80);
+  bytes.kv_type = KvType::kQ8;
+  TieredConfig bytes_swa = swa, bytes_odd = odd, bytes_scored = scored, bytes_mixed = mixed;
+  for (TieredConfig* config : {&bytes_swa, &bytes_odd, &bytes_scored, &bytes_mixed}) {
+    config->kv_type = KvType::kQ8;
+  }
   return {{"Plain", plain, 2000},
           {"WideWithMeans", wide, 500},
           {"SlidingLayer", swa, 500},
@@ -112,7 +118,12 @@ std::vector<RandomRun> RandomRuns() {
           {"MixedBits", mixed, 500},
           {"MixedBitsOddWindows", mixed_odd, 500},
           {"MixedBitsSlidingLayer", mixed_swa, 500},
-          {"MixedBitsPinned", mixed_pinned, 500}};
+          {"MixedBitsPinned", mixed_pinned, 500},
+          {"Q8", bytes, 500},
+          {"Q8SlidingLayer", bytes_swa, 500},
+          {"Q8OddWindows", bytes_odd, 500},
+          {"Q8Scored", bytes_scored, 300},
+          {"Q8MixedBits", bytes_mixed, 300}};
 }
 INSTANTIATE_TEST_SUITE_P(Runs, TieredSequenceTest, testing::ValuesIn(RandomRuns()),
                          [](const testing::TestParamInfo<RandomRun>& run) {
@@ -142,10 +153,12 @@ TEST(TieredSequencePropertyTest, TheOutputDoesNotDependOnTheNumberOfThreads) {
 }
 
 TEST(TieredSequencePropertyTest, WithoutALimitTheOutputIsThatOfAFullCacheBitForBit) {
-  for (bool swa : {false, true}) {
-    const auto run = [swa](TierSplit split) {
+  for (const auto& [swa, type] : {std::pair(false, KvType::kF16), std::pair(true, KvType::kF16),
+                                  std::pair(true, KvType::kQ8)}) {
+    const auto run = [swa = swa, type = type](TierSplit split) {
       TieredConfig config = Small(32);
       config.shape = SmallShape(32, swa);
+      config.kv_type = type;
       config.split = split;
       config.room = Room::kUnlimited;
       config.tiers = split != TierSplit::kFullOnly;
@@ -168,9 +181,11 @@ TEST(TieredSequencePropertyTest, WithoutALimitTheOutputIsThatOfAFullCacheBitForB
 
 // A prompt of several chunks, once layer by layer and once as the one batch of a larger cache.
 TEST(TieredSequencePropertyTest, APromptLayerByLayerLeavesWhatOneBatchOfItLeaves) {
-  for (bool swa : {false, true}) {
+  for (const auto& [swa, type] : {std::pair(false, KvType::kF16), std::pair(true, KvType::kF16),
+                                  std::pair(false, KvType::kQ8)}) {
     TieredConfig config = Small(32);
     config.shape = SmallShape(32, swa);
+    config.kv_type = type;
     TieredCase by_layer(config);
     config.max_batch_tokens = 500;
     TieredCase at_once(config);
@@ -194,25 +209,28 @@ TEST(TieredSequencePropertyTest, APromptLayerByLayerLeavesWhatOneBatchOfItLeaves
 }
 
 TEST(TieredSequencePropertyTest, APromptLayerByLayerSeesWhatAFullCacheHolds) {
-  TieredConfig config = Small(32);
-  TieredCase tiered(config);
-  config.room = Room::kUnlimited;
-  config.split = TierSplit::kFullOnly;
-  config.tiers = false;
-  TieredCase full(config);
-  const std::vector<float> by_layer = tiered.PromptByLayers(3 * 96);
-  std::vector<float> chunks;
-  for (int chunk = 0; chunk < 3; ++chunk) {
-    const std::vector<float> out = full.Step(96);
-    chunks.insert(chunks.end(), out.begin(), out.end());
-  }
-  // [layers][chunks] against [chunks][layers].
-  const size_t floats = chunks.size() / 6;
-  for (size_t layer = 0; layer < 2; ++layer) {
-    for (size_t chunk = 0; chunk < 3; ++chunk) {
-      EXPECT_TRUE(std::equal(by_layer.begin() + ptrdiff_t((layer * 3 + chunk) * floats),
-                             by_layer.begin() + ptrdiff_t((layer * 3 + chunk + 1) * floats),
-                             chunks.begin() + ptrdiff_t((chunk * 2 + layer) * floats)));
+  for (const KvType type : {KvType::kF16, KvType::kQ8}) {
+    TieredConfig config = Small(32);
+    config.kv_type = type;
+    TieredCase tiered(config);
+    config.room = Room::kUnlimited;
+    config.split = TierSplit::kFullOnly;
+    config.tiers = false;
+    TieredCase full(config);
+    const std::vector<float> by_layer = tiered.PromptByLayers(3 * 96);
+    std::vector<float> chunks;
+    for (int chunk = 0; chunk < 3; ++chunk) {
+      const std::vector<float> out = full.Step(96);
+      chunks.insert(chunks.end(), out.begin(), out.end());
+    }
+    // [layers][chunks] against [chunks][layers].
+    const size_t floats = chunks.size() / 6;
+    for (size_t layer = 0; layer < 2; ++layer) {
+      for (size_t chunk = 0; chunk < 3; ++chunk) {
+        EXPECT_TRUE(std::equal(by_layer.begin() + ptrdiff_t((layer * 3 + chunk) * floats),
+                               by_layer.begin() + ptrdiff_t((layer * 3 + chunk + 1) * floats),
+                               chunks.begin() + ptrdiff_t((chunk * 2 + layer) * floats)));
+      }
     }
   }
 }

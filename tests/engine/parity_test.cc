@@ -70,7 +70,8 @@ TEST_P(TypeParityTest, LogitsAreAsCloseToLibllamasAsItsOwnAttentionsAreToEachOth
              tokens),
       Decode(tiny.path(), {.kv_type = KvType::kF32, .context_tokens = kContext}, tokens)};
 
-  const auto engine = Engine::Load({.model_path = tiny.path(), .threads = 2}).value();
+  const auto engine =
+      Engine::Load({.model_path = tiny.path(), .threads = 2, .products = Products::kGgml}).value();
   const auto sequence = engine->NewSequence(kContext).value();
   std::vector<float> ours;
   BatchItem item{

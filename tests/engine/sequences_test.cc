@@ -28,7 +28,10 @@ class SequencesTest : public ::testing::TestWithParam<size_t> {
   static TinyModelConfig Config() { return TinyFamilies(64)[GetParam()].config; }
 
   std::unique_ptr<Engine> Load(uint32_t chunk) {
-    auto engine = Engine::Load({.model_path = tiny_.path(), .threads = 2, .prefill_chunk = chunk});
+    auto engine = Engine::Load({.model_path = tiny_.path(),
+                                .threads = 2,
+                                .prefill_chunk = chunk,
+                                .products = Products::kGgml});
     if (!engine) ADD_FAILURE() << engine.error().message;
     return engine ? std::move(*engine) : nullptr;
   }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "kernels/f16.h"
+#include "kernels/q8.h"
 #include "support/tiny_model.h"
 
 namespace qevict::test {
@@ -45,6 +45,9 @@ TEST(CodecChoiceTest, BitsCountEverythingThatIsStored) {
   EXPECT_EQ(bits("k3v2", 128), 2.5 + 8.0 / 128);
   EXPECT_EQ(bits("k2v1", 64), 1.5 + 8.0 / 64);
   EXPECT_EQ(bits("k4v4", 64), 4.0 + 8.0 / 64);
+  // Two bytes of scale per 32 channels, or per 16 that are left of 80.
+  EXPECT_EQ(bits("q8", 64), 8.5);
+  EXPECT_EQ(bits("q8", 80), 8 + 3 * 16.0 / 80);
   // Keys: 2 bits and 32 of grid per channel and 8 tokens; values: 2 and 32 per token.
   EXPECT_EQ(bits("minmax2", 64), (2 + 32.0 / 8 + 2 + 32.0 / 64) / 2);
   EXPECT_EQ(bits("minmax8", 128), (8 + 32.0 / 8 + 8 + 32.0 / 128) / 2);
@@ -78,10 +81,10 @@ class HistoryCodecTest : public ::testing::Test {
         for (uint32_t h = 0; h < shape.kv_heads; ++h) {
           const KvView view = kv.View(LayerId(l), KvHeadId(h));
           for (uint32_t c = 0; c < shape.head_dim; ++c) {
-            rows[t].push_back(F16ToF32(view.k[KeyOffset(t, c, shape.head_dim)]));
+            rows[t].push_back(KeyAt(view, t, c, shape.head_dim));
           }
           for (uint32_t c = 0; c < shape.head_dim; ++c) {
-            rows[t].push_back(F16ToF32(view.v[ValueOffset(t, c, shape.head_dim)]));
+            rows[t].push_back(ValueAt(view, t, c, shape.head_dim));
           }
         }
       }
@@ -103,7 +106,7 @@ class HistoryCodecTest : public ::testing::Test {
 };
 
 TEST_F(HistoryCodecTest, OnlyTheHistoryChanges) {
-  for (const char* name : {"k3v2", "minmax2"}) {
+  for (const char* name : {"k3v2", "minmax2", "q8"}) {
     for (const Geometry geometry : {Geometry{.omega = 8, .sinks = 4, .local = 64},
                                     Geometry{.omega = 5, .sinks = 0, .local = 1}}) {
       Rewrite(name, geometry);
@@ -121,6 +124,23 @@ TEST_F(HistoryCodecTest, OnlyTheHistoryChanges) {
 TEST_F(HistoryCodecTest, AShortSequenceHasNoHistory) {
   Rewrite("k2v1", {.omega = 8, .sinks = 100, .local = 64});
   EXPECT_EQ(Rows(), before_);
+}
+
+TEST_F(HistoryCodecTest, Int8IsOffByHalfAStepOfItsGroupAndTheRoundingToF16) {
+  Rewrite("q8", {.omega = 8, .sinks = 0, .local = 8});
+  const auto after = Rows();
+  for (uint32_t t = 0; t < kTokens; ++t) {
+    for (size_t group = 0; group < after[t].size(); group += 32) {
+      float largest = 0.0f;
+      for (size_t i = group; i < group + 32; ++i)
+        largest = std::max(largest, std::abs(before_[t][i]));
+      for (size_t i = group; i < group + 32; ++i) {
+        // s is up to 2^-10 above largest / 127 (values here are far from subnormal scales).
+        ASSERT_NEAR(after[t][i], before_[t][i], largest * ((1.0f + 0x1p-10f) / 254 + 0x1p-11f))
+            << "token " << t << ", number " << i;
+      }
+    }
+  }
 }
 
 TEST_F(HistoryCodecTest, EightBitsOfAGridStayCloseAndTwoDoNot) {

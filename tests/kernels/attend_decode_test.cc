@@ -5,6 +5,7 @@
 namespace qevict {
 namespace {
 
+// Of a KvCase that a test has set up in f16, what the tier holds is tested in both types.
 class AttendDecodeTest : public ::testing::TestWithParam<KernelVariant<AttendDecodeFn>> {
  protected:
   void SetUp() override { QEVICT_SKIP_WITHOUT(GetParam()); }
@@ -28,6 +29,40 @@ class AttendDecodeTest : public ::testing::TestWithParam<KernelVariant<AttendDec
     return state;
   }
   void ExpectMatchesScalar(const KvCase& kv, const std::vector<float>& q, Range range) {
+    ExpectSame(kv, q, range);
+    SCOPED_TRACE("q8");
+    ExpectSame(kv.As(KvType::kQ8), q, range);
+  }
+  void ExpectWeights(const KvCase& kv, const std::vector<float>& q, Range range) {
+    const size_t head_dim = kv.head_dim(), group = q.size() / head_dim, stride = kv.slots() + 6;
+    std::vector<float> weights(group * stride, -1.0f);
+    StateCase state(group, head_dim);
+    GetParam().run({.group = group,
+                    .head_dim = head_dim,
+                    .q = q.data(),
+                    .kv = kv.view(),
+                    .begin = range.begin,
+                    .end = range.end,
+                    .state = state.state(),
+                    .weights = weights.data(),
+                    .weight_stride = stride});
+    for (size_t r = 0; r < group; ++r) {
+      const float* row = q.data() + r * head_dim;
+      const float tolerance = 3.0f * (std::expm1(2.0f * ScoreTolerance(row, kv)) + 4e-7f);
+      for (size_t i = 0; i < stride; ++i) {
+        const float weight = weights[r * stride + i];
+        if (i >= range.end - range.begin) {
+          ASSERT_EQ(weight, -1.0f) << "written past the range, row " << r << " token " << i;
+          continue;
+        }
+        float score = 0.0f;
+        for (size_t c = 0; c < head_dim; ++c) score += row[c] * kv.Key(range.begin + i, c);
+        ASSERT_NEAR(weight, std::exp(score - state.m[r]), tolerance)
+            << "group " << group << " row " << r << " token " << i;
+      }
+    }
+  }
+  void ExpectSame(const KvCase& kv, const std::vector<float>& q, Range range) {
     SCOPED_TRACE("head_dim " + std::to_string(kv.head_dim()) + ", group " +
                  std::to_string(q.size() / kv.head_dim()) + ", slots [" +
                  std::to_string(range.begin) + ", " + std::to_string(range.end) + ")");
@@ -63,30 +98,34 @@ TEST_P(AttendDecodeTest, AnEmptyRangeGivesTheEmptyState) {
 }
 
 TEST_P(AttendDecodeTest, OneTokenGivesItsValueExactly) {
-  const KvCase kv = KvCase::Random(40, 80, 7);
   const std::vector<float> q = RandomQueries(5, 80, 8);
-  const StateCase state = Run(GetParam().run, kv, q, {23, 24});
-  for (size_t r = 0; r < 5; ++r) {
-    EXPECT_EQ(state.d[r], 1.0f);
-    for (size_t c = 0; c < 80; ++c) EXPECT_EQ(state.o[r * 80 + c], kv.Value(23, c));
+  for (const KvType type : {KvType::kF16, KvType::kQ8}) {
+    const KvCase kv = KvCase::Random(40, 80, 7).As(type);
+    const StateCase state = Run(GetParam().run, kv, q, {23, 24});
+    for (size_t r = 0; r < 5; ++r) {
+      EXPECT_EQ(state.d[r], 1.0f);
+      for (size_t c = 0; c < 80; ++c) EXPECT_EQ(state.o[r * 80 + c], kv.Value(23, c));
+    }
   }
 }
 
 TEST_P(AttendDecodeTest, TokensOutsideTheRangeHaveNoInfluence) {
-  KvCase kv = KvCase::Random(96, 48, 9);
   const std::vector<float> q = RandomQueries(3, 48, 10);
-  const StateCase before = Run(GetParam().run, kv, q, {21, 70});
-  for (size_t t = 0; t < 96; ++t) {
-    if (t >= 21 && t < 70) continue;
-    for (size_t c = 0; c < 48; ++c) {
-      kv.SetKey(t, c, t % 2 ? 6e4f : -6e4f);
-      kv.SetValue(t, c, std::numeric_limits<float>::infinity());
+  for (const KvType type : {KvType::kF16, KvType::kQ8}) {
+    KvCase kv = KvCase::Random(96, 48, 9);
+    const StateCase before = Run(GetParam().run, kv.As(type), q, {21, 70});
+    for (size_t t = 0; t < 96; ++t) {
+      if (t >= 21 && t < 70) continue;
+      for (size_t c = 0; c < 48; ++c) {
+        kv.SetKey(t, c, t % 2 ? 6e4f : -6e4f);
+        kv.SetValue(t, c, std::numeric_limits<float>::infinity());  // as int8: the scale is NaN
+      }
     }
+    const StateCase after = Run(GetParam().run, kv.As(type), q, {21, 70});
+    EXPECT_EQ(after.m, before.m);
+    EXPECT_EQ(after.d, before.d);
+    EXPECT_EQ(after.o, before.o);
   }
-  const StateCase after = Run(GetParam().run, kv, q, {21, 70});
-  EXPECT_EQ(after.m, before.m);
-  EXPECT_EQ(after.d, before.d);
-  EXPECT_EQ(after.o, before.o);
 }
 
 TEST_P(AttendDecodeTest, IdenticalKeysGiveTheMeanOfTheValues) {
@@ -96,8 +135,10 @@ TEST_P(AttendDecodeTest, IdenticalKeysGiveTheMeanOfTheValues) {
   }
   const std::vector<float> q = RandomQueries(7, 64, 12);
   ExpectMatchesScalar(kv, q, {0, 130});
-  const StateCase state = Run(GetParam().run, kv, q, {0, 130});
-  for (float d : state.d) EXPECT_EQ(d, 130.0f);
+  for (const KvType type : {KvType::kF16, KvType::kQ8}) {
+    const StateCase state = Run(GetParam().run, kv.As(type), q, {0, 130});
+    for (float d : state.d) EXPECT_EQ(d, 130.0f);
+  }
 }
 
 // One channel of q is not zero, so every score is one exact product and the tolerance stays small.
@@ -146,38 +187,16 @@ TEST_P(AttendDecodeTest, SplitRangesMergeToTheWhole) {
 
 // Rising keys move the maximum with every tile, so weights written for earlier tiles must shrink.
 TEST_P(AttendDecodeTest, WeightsAreThoseOfTheFinalMaximum) {
-  constexpr size_t kHeadDim = 64, kStride = 307;
-  KvCase kv = KvCase::Random(301, kHeadDim, 21);
-  for (size_t t = 0; t < 301; ++t) kv.SetKey(t, 0, float(t) / 32.0f);
-  for (size_t group : {1, 3, 7, 8}) {
-    std::vector<float> q = RandomQueries(group, kHeadDim, 22);
-    for (size_t r = 0; r < group; ++r) q[r * kHeadDim] = r % 2 == 0 ? 1.0f : -1.0f;
-    for (const Range range : {Range{0, 301}, Range{17, 200}, Range{64, 65}, Range{5, 5}}) {
-      std::vector<float> weights(group * kStride, -1.0f);
-      StateCase state(group, kHeadDim);
-      GetParam().run({.group = group,
-                      .head_dim = kHeadDim,
-                      .q = q.data(),
-                      .kv = kv.view(),
-                      .begin = range.begin,
-                      .end = range.end,
-                      .state = state.state(),
-                      .weights = weights.data(),
-                      .weight_stride = kStride});
-      for (size_t r = 0; r < group; ++r) {
-        const float* row = q.data() + r * kHeadDim;
-        const float tolerance = 3.0f * (std::expm1(2.0f * ScoreTolerance(row, kv)) + 4e-7f);
-        for (size_t i = 0; i < kStride; ++i) {
-          const float weight = weights[r * kStride + i];
-          if (i >= range.end - range.begin) {
-            ASSERT_EQ(weight, -1.0f) << "written past the range, row " << r << " token " << i;
-            continue;
-          }
-          float score = 0.0f;
-          for (size_t c = 0; c < kHeadDim; ++c) score += row[c] * kv.Key(range.begin + i, c);
-          ASSERT_NEAR(weight, std::exp(score - state.m[r]), tolerance)
-              << "group " << group << " row " << r << " token " << i;
-        }
+  constexpr size_t kHeadDim = 64;
+  KvCase halves = KvCase::Random(301, kHeadDim, 21);
+  for (size_t t = 0; t < 301; ++t) halves.SetKey(t, 0, float(t) / 32.0f);
+  for (const KvType type : {KvType::kF16, KvType::kQ8}) {
+    const KvCase kv = halves.As(type);
+    for (size_t group : {1, 3, 7, 8}) {
+      std::vector<float> q = RandomQueries(group, kHeadDim, 22);
+      for (size_t r = 0; r < group; ++r) q[r * kHeadDim] = r % 2 == 0 ? 1.0f : -1.0f;
+      for (const Range range : {Range{0, 301}, Range{17, 200}, Range{64, 65}, Range{5, 5}}) {
+        ExpectWeights(kv, q, range);
       }
     }
   }

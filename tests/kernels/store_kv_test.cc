@@ -32,6 +32,36 @@ class StoreKvTest : public ::testing::TestWithParam<KernelVariant<StoreKvFn>> {
          .slot = shape.slot});
     return stored;
   }
+  // The same as int8, with what the storage held before in all that is not written.
+  struct StoredQ8 {
+    std::vector<int8_t> k, v;
+    std::vector<F16> k_scales, v_scales;
+    bool operator==(const StoredQ8&) const = default;
+  };
+  static StoredQ8 RunQ8(StoreKvFn run, const Shape& shape, const std::vector<float>& k,
+                        const std::vector<float>& v) {
+    const size_t slots =
+        (shape.slot + shape.tokens + kKeyBlockTokens - 1) / kKeyBlockTokens * kKeyBlockTokens;
+    StoredQ8 stored;
+    for (auto* codes : {&stored.k, &stored.v}) codes->assign(slots * shape.head_dim, 0x55);
+    for (auto* scales : {&stored.k_scales, &stored.v_scales})
+      scales->assign(slots * Q8Groups(shape.head_dim), 0x5555);
+    run({.tokens = shape.tokens,
+         .head_dim = shape.head_dim,
+         .k = k.data(),
+         .v = v.data(),
+         .k_stride = shape.stride,
+         .v_stride = shape.stride,
+         .k8_out = {stored.k.data(), stored.k_scales.data()},
+         .v8_out = {stored.v.data(), stored.v_scales.data()},
+         .slot = shape.slot});
+    return stored;
+  }
+  void ExpectSameQ8(const Shape& shape, const std::vector<float>& k, const std::vector<float>& v) {
+    EXPECT_TRUE(RunQ8(GetParam().run, shape, k, v) ==
+                RunQ8(StoreKvVariants().back().run, shape, k, v))
+        << shape.tokens << " tokens of " << shape.head_dim << " channels from slot " << shape.slot;
+  }
   static void ExpectSameBits(const std::vector<F16>& actual, const std::vector<F16>& expected) {
     for (size_t i = 0; i < expected.size(); ++i) {
       if (std::isnan(F16ToF32(expected[i]))) {
@@ -113,6 +143,40 @@ TEST_P(StoreKvTest, FiniteValuesBeyondTheRangeSaturateAndInfinitiesStay) {
   const std::vector<F16> expected = {0x7bff, 0x7bff, 0x7bff, 0x7bff, 0x7bff, 0x7bff, 0xfbff, 0xfbff,
                                      0x7c00, 0xfc00, 0,      0x8000, 0,      0,      0,      0};
   EXPECT_EQ(stored.v, expected);
+}
+
+TEST_P(StoreKvTest, WritesTheSameInt8AsTheScalarReferenceAndNothingElse) {
+  for (size_t head_dim : {16, 32, 48, 64, 80, 96, 128, 256}) {
+    const size_t stride = 2 * head_dim + 8;
+    const std::vector<float> k = RandomQueries(70, stride, 4, 30.0f),
+                             v = RandomQueries(70, stride, 5, 30.0f);
+    for (size_t tokens : {0, 1, 2, 15, 16, 17, 33, 64}) {
+      for (size_t slot : {0, 1, 15, 16, 23}) ExpectSameQ8({tokens, head_dim, slot, stride}, k, v);
+    }
+  }
+}
+
+// Groups from every binade, those whose scale is subnormal, saturates or is NaN among them.
+TEST_P(StoreKvTest, GroupsOfAnySizeBecomeTheSameInt8AsByTheScalarReference) {
+  std::mt19937 rng(6);
+  std::normal_distribution<float> normal;
+  std::vector<float> rows;
+  for (int exponent = -150; exponent <= 127; ++exponent) {
+    for (size_t i = 0; i < 4 * 48; ++i) rows.push_back(std::ldexp(normal(rng), exponent));
+  }
+  for (size_t i = 0; i < 4096 * 48; ++i) {
+    // Ratios that are halves of codes, where rounding decides.
+    rows.push_back(i % 16 == 0 ? 127.0f : 0.5f * float(int(rng() % 509) - 254));
+  }
+  for (float x : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(),
+                  -std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min()}) {
+    for (size_t at : {0, 31, 32, 47}) {
+      std::vector<float> row(48, 1.0f);
+      row[at] = x;
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+  }
+  ExpectSameQ8({rows.size() / 48, 48, 0, 48}, rows, rows);
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, StoreKvTest, ::testing::ValuesIn(StoreKvVariants()),

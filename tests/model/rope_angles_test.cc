@@ -54,7 +54,7 @@ TEST_P(RopeAnglesTest, TurnTheFirstKeyIntoEveryLaterOne) {
   while (h.is_swa(layer)) ++layer;  // a sliding-window layer may have other angles
   ASSERT_LT(layer, h.layers);
   KeyCatcher catcher(h, LayerId(layer));
-  const auto runner = ModelRunner::Load(*file, h, catcher, /*threads=*/1).value();
+  const auto runner = ModelRunner::Load(*file, h, catcher, {.threads = 1}).value();
   const std::vector<Token> tokens(kTokens, RandomTokens(GetParam().config, 1, 3)[0]);
   std::vector<Position> positions;
   for (uint32_t t = 0; t < kTokens; ++t) positions.emplace_back(t);

@@ -12,6 +12,7 @@ Result<CacheConfig> ThereAndBack(const CacheConfig& cache) {
 TEST(CacheJsonTest, EveryOptionReachesTheWorker) {
   CacheConfig chosen{.policy = CachePolicy::kEvict,
                      .budget = KvBudget{.share = 0.2},
+                     .kv_type = KvType::kQ8,
                      .geometry = {.omega = 16, .sinks = 5, .local = 48},
                      .key_bits = 2,
                      .value_bits = 4,
@@ -30,6 +31,7 @@ TEST(CacheJsonTest, EveryOptionReachesTheWorker) {
   ASSERT_TRUE(read->budget);
   EXPECT_EQ(read->budget->share, chosen.budget->share);
   EXPECT_EQ(read->budget->bytes, 0u);
+  EXPECT_EQ(read->kv_type, chosen.kv_type);
   EXPECT_EQ(read->geometry.omega, chosen.geometry.omega);
   EXPECT_EQ(read->geometry.sinks, chosen.geometry.sinks);
   EXPECT_EQ(read->geometry.local, chosen.geometry.local);
@@ -54,6 +56,7 @@ TEST(CacheJsonTest, WhatWasNotChosenIsLeftToTheWorker) {
   EXPECT_FALSE(read->budget);
   EXPECT_FALSE(read->key_bits);
   EXPECT_FALSE(read->value_bits);
+  EXPECT_EQ(read->kv_type, cache.kv_type);
   EXPECT_EQ(read->promotion, cache.promotion);
   EXPECT_EQ(read->prefill, cache.prefill);
   EXPECT_FALSE(read->scoring_choice.when);

@@ -13,6 +13,7 @@ namespace qevict::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using Json = nlohmann::json;
 using Arguments = std::vector<std::string>;
@@ -97,6 +98,30 @@ TEST_F(FidelityCommandTest, APolicyIsARowOfItsOwn) {
   EXPECT_EQ(both.at("rows")[1].at("policy"), "quant");
 }
 
+// Heads of the tiny model have two groups of 32 channels: 8.5 bits.
+TEST_F(FidelityCommandTest, Int8TiersAreACacheAndACodec) {
+  const Json rows = Run("1500 -f " + long_ + " --policy full --kv-type q8 --codec q8,k4v4 --json")
+                        .json()
+                        .at("rows");
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].at("codec"), "q8");
+  ExpectRow(rows[0], 8.5);
+  EXPECT_EQ(rows[2].at("policy"), "full");
+  EXPECT_EQ(rows[2].at("kv_type"), "q8");
+  ExpectRow(rows[2], 16.0 * rows[2].at("share").get<double>());
+  EXPECT_NEAR(rows[2].at("bits").get<double>(), 8.5, 0.1);  // but for slots in whole blocks
+  EXPECT_LT(rows[2].at("kl").get<double>(), rows[1].at("kl").get<double>());
+  // A budget that holds every token in q8 needs no codes.
+  EXPECT_EQ(Run("1500 -f " + long_ + " --kv-type q8 --kv-budget 60% --json")
+                .json()
+                .at("rows")[0]
+                .at("kl"),
+            rows[2].at("kl"));
+  const ProgramRun text = Run("180 -f " + text_ + " --kv-type q8");
+  EXPECT_THAT(text.out, HasSubstr("auto, q8"));
+  EXPECT_THAT(text.out, Not(HasSubstr("k3v2")));
+}
+
 TEST_F(FidelityCommandTest, EvictionOfF16AndEveryScoringCanBeMeasured) {
   const std::string policy = "1500 -f " + long_ + " --kv-budget 25% --json --policy ";
   const Json plain = Run(policy + "evict").json().at("rows")[0];
@@ -116,7 +141,7 @@ TEST_F(FidelityCommandTest, EvictionOfF16AndEveryScoringCanBeMeasured) {
 }
 
 TEST_F(FidelityCommandTest, AllCodecsAndTheUsualOnes) {
-  EXPECT_EQ(Run("180 -f " + text_ + " --codec all --json").json().at("rows").size(), 12u);
+  EXPECT_EQ(Run("180 -f " + text_ + " --codec all --json").json().at("rows").size(), 13u);
   const ProgramRun run = Run("180 -f " + text_);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   for (const char* name : {"k2v2", "k3v2", "k4v2", "k4v4", "minmax2", "TOP-1", "context 180"}) {
@@ -137,6 +162,9 @@ TEST_F(FidelityCommandTest, BadInputIsRefusedInOneSentence) {
   refused(with_text + "--codec k9v9", 2, "known are k2v1, ");
   refused(with_text + "--policy full", 2, "name another policy");
   refused(with_text + "--policy auto", 2, "give --kv-budget");
+  refused(with_text + "--kv-type f16", 2, "give --kv-budget");
+  refused(with_text + "--kv-type q8_0", 2, "--kv-type 'q8_0' is neither f16 nor q8");
+  refused(with_text + "--policy full --kv-type q8 --kv-budget 30%", 5, "choose another --policy");
   refused(with_text + "--policy auto --kv-budget 1%", 5, "budget");
   refused(with_text + "--policy evict --kv-budget 1%", 5, "the smallest that works");
   refused(with_text + "--policy quant --scoring event", 2,

@@ -91,7 +91,19 @@ TEST_F(RunCommandTest, JsonIsOneLineWithAllNumbers) {
   EXPECT_LE(kv.at("peak_bytes"), kv.at("limit_bytes"));
   // 2 layers, 2 KV heads of 64 channels, keys and values of two bytes, 28 tokens.
   EXPECT_EQ(kv.at("full_f16_bytes"), 28 * 2 * 2 * 64 * 2 * 2);
+  EXPECT_EQ(json.at("kv_type"), "f16");
   EXPECT_FALSE(json.at("isa").get<std::string>().empty());
+}
+
+TEST_F(RunCommandTest, Int8IsAKvTypeAndSaysSo) {
+  const std::vector<std::string> flags = {"--raw", "-p", "aaaaaaaa", "-n", "20", "--kv-type", "q8"};
+  std::vector<std::string> json_flags = flags;
+  json_flags.push_back("--json");
+  const auto json = Run(json_flags).json();
+  EXPECT_EQ(json.at("kv_type"), "q8");
+  EXPECT_EQ(json.at("generated_tokens"), 20);
+  EXPECT_EQ(json.at("kv").at("full_f16_bytes"), 28 * 2 * 2 * 64 * 2 * 2);
+  EXPECT_THAT(Run(flags).err, HasSubstr("now, in q8; peak"));
 }
 
 TEST_F(RunCommandTest, FilesComeFirstInTheirOrderThenTheQuestion) {

@@ -75,6 +75,11 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
       "What happens to tokens that do not fit: auto, qevict, evict, quant or full (default: auto)",
       cache.policy, ParseCachePolicy)
       ->type_name("NAME");
+  AddParsed(command, "--kv-type",
+            "Keys and values that are not coded: f16 (default), or q8, int8 at 8.5 bits, as "
+            "llama.cpp's --cache-type-k and -v q8_0",
+            cache.kv_type, ParseKvType)
+      ->type_name("{f16,q8}");
   const auto number = [&](const std::string& name, auto& value, const std::string& description) {
     return command.add_option(name, value, description)
         ->type_name("N")
@@ -82,8 +87,8 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
         ->group(kGroup);
   };
   number("--window", cache.geometry.omega, "Tokens of a window, which is moved as a whole");
-  number("--sinks", cache.geometry.sinks, "First tokens, which stay in f16");
-  number("--local", cache.geometry.local, "Newest tokens, which stay in f16");
+  number("--sinks", cache.geometry.sinks, "First tokens, which are never coded");
+  number("--local", cache.geometry.local, "Newest tokens, which are never coded");
   const auto bits = [&](const std::string& name, auto& value, const std::string& description) {
     command.add_option(name, value, description)->type_name("N")->group(kGroup);
   };
@@ -98,7 +103,7 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
       ->type_name("MODE");
   AddChoice<Promotion>(
       command, "--promotion",
-      "A code that gathers attention: expand (to f16 again) or pin (keep the code)",
+      "A code that gathers attention: expand (a full window again) or pin (keep the code)",
       cache.promotion, {{{"expand", Promotion::kExpand}, {"pin", Promotion::kPin}}})
       ->type_name("MODE");
   AddScoringFlags(command, cache.scoring_choice);
@@ -110,6 +115,14 @@ void AddAttentionFlag(CLI::App& command, AttentionKind& attention) {
       "fused (default), or reference: decoded, in f32, by the definition; slow, to check with",
       attention, {{{"fused", AttentionKind::kFused}, {"reference", AttentionKind::kReference}}})
       ->type_name("KIND");
+}
+
+void AddProductsFlag(CLI::App& command, Products& products) {
+  AddChoice<Products>(command, "--products",
+                      "Who multiplies long prompts: auto (oneDNN where it is faster) or ggml",
+                      products, {{{"auto", Products::kFastest}, {"ggml", Products::kGgml}}})
+      ->type_name("WHO")
+      ->group("Engine");
 }
 
 }  // namespace qevict::cli

@@ -11,5 +11,6 @@ namespace qevict::cli {
 // A value that cannot be parsed ends as CLI11's own error, with the flag's name.
 void AddCacheFlags(CLI::App& command, CacheConfig& cache);
 void AddAttentionFlag(CLI::App& command, AttentionKind& attention);
+void AddProductsFlag(CLI::App& command, Products& products);
 
 }  // namespace qevict::cli

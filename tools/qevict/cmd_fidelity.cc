@@ -24,7 +24,8 @@ namespace {
 constexpr char kExamples[] =
     "  qevict fidelity -m smollm2 -f book.txt\n"
     "  qevict fidelity -m qwen2.5-coder-0.5b -f book.txt -f wiki.txt --codec k3v2,minmax2 --json\n"
-    "  qevict fidelity -m smollm2 -f book.txt --policy auto --kv-budget 20%";
+    "  qevict fidelity -m smollm2 -f book.txt --policy auto --kv-budget 20%\n"
+    "  qevict fidelity -m smollm2 -f book.txt --policy full --kv-type q8";
 
 constexpr char kAllCodecs[] = "all";
 // What our default stands between, and the layout that it is compared with.
@@ -36,7 +37,7 @@ struct FidelityOptions {
   FidelityConfig lengths;
   uint32_t threads = 0, chunk = 512;
   CacheConfig cache;
-  bool cache_asked = false;  // --policy or --kv-budget was given
+  bool cache_asked = false;  // --policy, --kv-budget or --kv-type was given
   AttentionKind attention = AttentionKind::kFused;
   std::optional<std::string> trace;
 };
@@ -65,7 +66,8 @@ Status CheckCache(const FidelityOptions& options) {
         ErrorCode::kInvalidArgument,
         "--trace has nothing to write: codecs route nothing; give --policy and --kv-budget");
   }
-  if (options.cache_asked && !options.cache.tiered()) {
+  const bool f16 = options.cache.kv_type == KvType::kF16;
+  if (options.cache_asked && f16 && !options.cache.tiered()) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("--policy {} keeps every token in f16, which is what others are "
                             "compared with; {}",
@@ -118,9 +120,9 @@ Result<FidelityText> MeasureText(const Work& work, const std::string& file,
     text.rows.push_back({codec, fidelity});
   }
   if (work.options->cache_asked) {
-    const std::string_view policy = CachePolicyName(work.options->cache.policy);
-    QEVICT_ASSIGN_OR_RETURN(const Fidelity fidelity,
-                            run.MeasureCache(work.progress->Hooks(label(policy))));
+    QEVICT_ASSIGN_OR_RETURN(
+        const Fidelity fidelity,
+        run.MeasureCache(work.progress->Hooks(label(CacheLabel(work.options->cache)))));
     text.rows.push_back({std::nullopt, fidelity});
   }
   work.progress->Finish();
@@ -154,15 +156,14 @@ Result<ExitStatus> MeasureFidelity(FidelityOptions options, OutputFormat format)
   config.routing_observer = trace.get();
   FidelityProgress progress;
   QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, progress.Load(config));
-  FidelityReport report{
-      .model = std::filesystem::path(path).filename().string(),
-      .isa = std::string(engine->isa_name()),
-      .commit = std::string(BuildCommit()),
-      .policy = options.cache_asked ? std::string(CachePolicyName(options.cache.policy)) : "",
-      .context = options.lengths.context_tokens,
-      .decode_tokens = options.lengths.decode_tokens,
-      .threads = engine->threads(),
-      .texts = {}};
+  FidelityReport report{.model = std::filesystem::path(path).filename().string(),
+                        .isa = std::string(engine->isa_name()),
+                        .commit = std::string(BuildCommit()),
+                        .cache = options.cache,
+                        .context = options.lengths.context_tokens,
+                        .decode_tokens = options.lengths.decode_tokens,
+                        .threads = engine->threads(),
+                        .texts = {}};
   for (size_t i = 0; i < options.files.size(); ++i) {
     const auto tokens =
         engine->tokenizer().Encode(contents[i], SpecialText::kPlain, Bos::kModelDefault);
@@ -196,9 +197,10 @@ void AddFlags(CLI::App& command, FidelityOptions& options) {
       ->type_name("FILE")
       ->allow_extra_args(false);
   command
-      .add_option("--codec", options.codecs,
-                  "Codecs of the history: k3v2 and the like, minmax2, minmax4, minmax8, or all; "
-                  "several with commas (default: a few, and none with --policy or --kv-budget)")
+      .add_option(
+          "--codec", options.codecs,
+          "Codecs of the history: k3v2 and the like, minmax2, minmax4, minmax8, q8, or all; "
+          "several with commas (default: a few, and none where a cache is asked for)")
       ->delimiter(',')
       ->type_name("NAME,...")
       ->allow_extra_args(false);
@@ -233,7 +235,9 @@ void AddFidelityCommand(CommandLine& line) {
       [options](OutputFormat format) { return MeasureFidelity(*options, format); });
   AddFlags(*command, *options);
   command->parse_complete_callback([command, options] {
-    options->cache_asked = command->count("--policy") + command->count("--kv-budget") > 0;
+    options->cache_asked =
+        command->count("--policy") + command->count("--kv-budget") + command->count("--kv-type") >
+        0;
   });
 }
 

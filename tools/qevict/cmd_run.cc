@@ -187,6 +187,7 @@ Result<ExitStatus> Run(RunOptions options, OutputFormat format) {
                                       .prefill_chunk = options.chunk,
                                       .cache = options.cache,
                                       .attention = options.attention,
+                                      .products = options.products,
                                       .routing_observer = trace.get()},
                                      options));
   QEVICT_ASSIGN_OR_RETURN(const Prompt prompt, EncodePrompt(*engine, options, text));

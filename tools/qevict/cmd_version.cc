@@ -33,7 +33,8 @@ Result<ExitStatus> PrintVersion(OutputFormat format) {
                  {"commit", facts.ggml_commit},
                  {"cpu", facts.ggml_cpu},
                  {"features", facts.cpu_features}}},
-               {"llama", {{"version", facts.llama_version}}}});
+               {"llama", {{"version", facts.llama_version}}},
+               {"prompt_products", facts.prompt_products}});
     return ExitStatus::kOk;
   }
   Print(stdout, "qevict {} ({})\n", Version(), BuildCommit());
@@ -42,6 +43,7 @@ Result<ExitStatus> PrintVersion(OutputFormat format) {
   Print(stdout, "ggml       {} ({}), built for {}\n", facts.ggml_version, facts.ggml_commit,
         facts.ggml_cpu == "native" ? "this machine" : "any CPU, level chosen at run time");
   Print(stdout, "libllama   {}\n", facts.llama_version);
+  Print(stdout, "prompts    products by {}\n", facts.prompt_products);
   Print(stdout, "features   {}\n", facts.cpu_features);
   return ExitStatus::kOk;
 }

@@ -8,7 +8,7 @@
 namespace qevict::cli {
 namespace {
 
-Json RowsJson(const std::vector<FidelityRow>& rows, const std::string& policy) {
+Json RowsJson(const std::vector<FidelityRow>& rows, const CacheConfig& cache) {
   Json json = Json::array();
   for (const FidelityRow& row : rows) {
     const Fidelity& f = row.fidelity;
@@ -16,7 +16,8 @@ Json RowsJson(const std::vector<FidelityRow>& rows, const std::string& policy) {
     if (row.codec) {
       one["codec"] = row.codec->name();
     } else {
-      one["policy"] = policy;
+      one["policy"] = CachePolicyName(cache.policy);
+      one["kv_type"] = KvTypeName(cache.kv_type);
     }
     one.update({{"bits", f.bits},
                 {"bytes", f.bytes},
@@ -30,7 +31,7 @@ Json RowsJson(const std::vector<FidelityRow>& rows, const std::string& policy) {
 }
 
 std::string RowsText(const std::string& title, const std::vector<FidelityRow>& rows,
-                     const std::string& policy) {
+                     const CacheConfig& cache) {
   Table table({{title},
                {"BITS", Align::kRight},
                {"CACHE", Align::kRight},
@@ -40,7 +41,7 @@ std::string RowsText(const std::string& title, const std::vector<FidelityRow>& r
                {"DLOGPPL", Align::kRight}});
   for (const FidelityRow& row : rows) {
     const Fidelity& f = row.fidelity;
-    table.AddRow({row.codec ? row.codec->name() : policy, fmt::format("{:.2f}", f.bits),
+    table.AddRow({row.codec ? row.codec->name() : CacheLabel(cache), fmt::format("{:.2f}", f.bits),
                   FormatBytes(f.bytes), fmt::format("{:.1f} %", f.share * 100.0),
                   fmt::format("{:.4f}", f.kl), fmt::format("{:.1f} %", f.top1 * 100.0),
                   fmt::format("{:+.4f}", f.dlogppl)});
@@ -49,6 +50,11 @@ std::string RowsText(const std::string& title, const std::vector<FidelityRow>& r
 }
 
 }  // namespace
+
+std::string CacheLabel(const CacheConfig& cache) {
+  const std::string label(CachePolicyName(cache.policy));
+  return cache.kv_type == KvType::kF16 ? label : label + ", q8";
+}
 
 std::vector<FidelityRow> MeanRows(const std::vector<FidelityText>& texts) {
   std::vector<FidelityRow> means = texts.front().rows;
@@ -72,7 +78,7 @@ std::vector<FidelityRow> MeanRows(const std::vector<FidelityText>& texts) {
 Json FidelityJson(const FidelityReport& report) {
   Json texts = Json::array();
   for (const FidelityText& text : report.texts) {
-    texts.push_back({{"file", text.file}, {"rows", RowsJson(text.rows, report.policy)}});
+    texts.push_back({{"file", text.file}, {"rows", RowsJson(text.rows, report.cache)}});
   }
   return {{"model", report.model},
           {"context", report.context},
@@ -80,7 +86,7 @@ Json FidelityJson(const FidelityReport& report) {
           {"threads", report.threads},
           {"isa", report.isa},
           {"commit", report.commit},
-          {"rows", RowsJson(MeanRows(report.texts), report.policy)},
+          {"rows", RowsJson(MeanRows(report.texts), report.cache)},
           {"texts", std::move(texts)}};
 }
 
@@ -89,10 +95,10 @@ std::string FidelityTables(const FidelityReport& report) {
       fmt::format("{}: context {}, {} tokens behind it, against the full cache\n", report.model,
                   FormatTokens(report.context), FormatTokens(report.decode_tokens));
   for (const FidelityText& of_file : report.texts) {
-    text += "\n" + RowsText(of_file.file, of_file.rows, report.policy);
+    text += "\n" + RowsText(of_file.file, of_file.rows, report.cache);
   }
   if (report.texts.size() > 1) {
-    text += "\n" + RowsText("mean", MeanRows(report.texts), report.policy);
+    text += "\n" + RowsText("mean", MeanRows(report.texts), report.cache);
   }
   return text;
 }

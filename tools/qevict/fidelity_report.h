@@ -20,10 +20,14 @@ struct FidelityText {
   std::vector<FidelityRow> rows;
 };
 struct FidelityReport {
-  std::string model, isa, commit, policy;  // no policy: codecs alone
+  std::string model, isa, commit;
+  CacheConfig cache;  // of the rows without a codec
   uint32_t context = 0, decode_tokens = 0, threads = 0;
   std::vector<FidelityText> texts;  // at least one, all with the same rows
 };
+
+// "auto", or "auto, q8".
+std::string CacheLabel(const CacheConfig& cache);
 
 // Every number's mean over the texts.
 std::vector<FidelityRow> MeanRows(const std::vector<FidelityText>& texts);

@@ -54,6 +54,7 @@ Json RunLine(const TraceFacts& facts, const SequenceKv& kv) {
           {"sinks", kv.geometry().sinks},
           {"local", kv.geometry().local},
           {"policy", CachePolicyName(cache.policy)},
+          {"kv_type", KvTypeName(cache.kv_type)},
           {"scoring", ScoringName(cache.scoring())},
           {"promotion", cache.promotion == Promotion::kExpand ? "expand" : "pin"},
           {"prefill", cache.prefill == PrefillMode::kExact ? "exact" : "stream"},

@@ -96,6 +96,7 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       ->check(Between(1, 4096))
       ->capture_default_str()
       ->group(kEngine);
+  AddProductsFlag(command, options.products);
   AddCacheFlags(command, options.cache);
   AddAttentionFlag(command, options.attention);
   AddTraceFlag(command, options.trace);

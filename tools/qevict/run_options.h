@@ -24,6 +24,7 @@ struct RunOptions {
   uint32_t threads = 0;  // 0: one per physical core
   uint32_t chunk = 512;
   CacheConfig cache;
+  Products products = Products::kFastest;
   AttentionKind attention = AttentionKind::kFused;
   std::optional<std::string> trace;
   std::optional<std::string> grammar_file, json_schema;

@@ -34,11 +34,11 @@ std::string TierSummary(const KvUsage& kv) {
   const std::string bits =
       kv.code_bits == 0.0 ? "" : fmt::format(" ({:.2f} bits per element)", kv.code_bits);
   return fmt::format(
-      "tiers   {:>15}  f16, {} codes{}, {} ledger; history of {} full, {} quantized, {} evicted "
+      "tiers   {:>15}  {}, {} codes{}, {} ledger; history of {} full, {} quantized, {} evicted "
       "windows\n"
       "staging {:>15}  at most, of a prompt on its way into the tiers, beside the limit\n"
       "routing {:>15}  {} demotions, {} promotions, {} evictions, {} windows coded\n",
-      FormatBytes(kv.full_bytes), FormatBytes(kv.quantized_bytes), bits,
+      FormatBytes(kv.full_bytes), KvTypeName(kv.kv_type), FormatBytes(kv.quantized_bytes), bits,
       FormatBytes(kv.ledger_bytes), FormatTokens(tiers.full_windows),
       FormatTokens(tiers.quantized_windows), FormatTokens(tiers.evicted_windows),
       FormatBytes(kv.staging_peak_bytes), fmt::format("{:.0f} ms", tiers.routing_seconds * 1e3),
@@ -81,10 +81,13 @@ std::string RunSummary(const Answer& answer, const RunFacts& facts) {
 }
 
 std::string CacheSummary(const KvUsage& kv) {
-  std::string text = fmt::format("cache   {:>15}  now; peak {}, limit {}; every token in f16: {}\n",
-                                 FormatBytes(kv.used_bytes), FormatBytes(kv.peak_bytes),
-                                 FormatBytes(kv.limit_bytes), FormatBytes(kv.full_f16_bytes));
-  if (kv.quantized_bytes != 0 || kv.ledger_bytes != 0) text += TierSummary(kv);
+  const bool tiers = kv.quantized_bytes != 0 || kv.ledger_bytes != 0;
+  const bool all_q8 = !tiers && kv.kv_type == KvType::kQ8;
+  std::string text =
+      fmt::format("cache   {:>15}  now{}; peak {}, limit {}; every token in f16: {}\n",
+                  FormatBytes(kv.used_bytes), all_q8 ? ", in q8" : "", FormatBytes(kv.peak_bytes),
+                  FormatBytes(kv.limit_bytes), FormatBytes(kv.full_f16_bytes));
+  if (tiers) text += TierSummary(kv);
   return text;
 }
 
@@ -103,6 +106,7 @@ std::string RunJson(const Answer& answer, const RunFacts& facts) {
                        {"full_f16_bytes", kv.full_f16_bytes},
                        {"tiers", TiersJson(kv)}}},
                      {"policy", facts.policy},
+                     {"kv_type", KvTypeName(kv.kv_type)},
                      {"context_tokens", facts.context_tokens},
                      {"model", facts.model},
                      {"threads", facts.threads},

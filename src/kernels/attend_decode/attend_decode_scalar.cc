@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels/attend_decode/attend_decode.h"
-#include "kernels/f16.h"
+#include "kernels/q8.h"
 
 namespace qevict {
 
@@ -17,7 +17,7 @@ void AttendDecodeScalar(const AttendDecodeArgs& args) {
     for (size_t t = args.begin; t < args.end; ++t) {
       float score = 0.0f;
       for (size_t c = 0; c < head_dim; ++c) {
-        score += args.q[g * head_dim + c] * F16ToF32(args.kv.k[KeyOffset(t, c, head_dim)]);
+        score += args.q[g * head_dim + c] * KeyAt(args.kv, t, c, head_dim);
       }
       if (score > m) {
         const float rescale = d == 0.0f ? 0.0f : std::exp(m - score);
@@ -31,8 +31,7 @@ void AttendDecodeScalar(const AttendDecodeArgs& args) {
       const float p = std::exp(score - m);
       if (weights != nullptr) weights[t - args.begin] = p;
       d += p;
-      for (size_t c = 0; c < head_dim; ++c)
-        o[c] += p * F16ToF32(args.kv.v[ValueOffset(t, c, head_dim)]);
+      for (size_t c = 0; c < head_dim; ++c) o[c] += p * ValueAt(args.kv, t, c, head_dim);
     }
   }
 }

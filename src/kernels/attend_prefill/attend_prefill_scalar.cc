@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels/attend_prefill/attend_prefill.h"
-#include "kernels/f16.h"
+#include "kernels/q8.h"
 
 namespace qevict {
 
@@ -16,7 +16,7 @@ void AttendPrefillScalar(const AttendPrefillArgs& args) {
     for (size_t t = std::max<size_t>(args.begin, args.row_begin[r]); t < end; ++t) {
       float score = 0.0f;
       for (size_t c = 0; c < head_dim; ++c) {
-        score += args.q[r * head_dim + c] * F16ToF32(args.kv.k[KeyOffset(t, c, head_dim)]);
+        score += args.q[r * head_dim + c] * KeyAt(args.kv, t, c, head_dim);
       }
       if (score > m) {
         const float rescale = d == 0.0f ? 0.0f : std::exp(m - score);
@@ -26,8 +26,7 @@ void AttendPrefillScalar(const AttendPrefillArgs& args) {
       }
       const float p = std::exp(score - m);
       d += p;
-      for (size_t c = 0; c < head_dim; ++c)
-        o[c] += p * F16ToF32(args.kv.v[ValueOffset(t, c, head_dim)]);
+      for (size_t c = 0; c < head_dim; ++c) o[c] += p * ValueAt(args.kv, t, c, head_dim);
     }
   }
 }

@@ -17,9 +17,11 @@ struct Columns {
   size_t row_stride;
 };
 
+// Row r of a at base + r * stride; for int8 values, of group g of channels at + g * group_stride.
 struct Rows {
   const float* base;
   size_t stride;
+  size_t group_stride = 0;
 };
 
 // Asks for memory that a later product will read, at the pace at which this one reads its own.
@@ -28,7 +30,8 @@ struct Prefetch {
   size_t bytes_per_byte = 0;  // 1, or 0 to ask for nothing new
 
   // What lies `elements` behind `from`; with 0 elements the same line again, which costs nothing.
-  static Prefetch Ahead(const F16* from, size_t elements) {
+  template <typename Element>
+  static Prefetch Ahead(const Element* from, size_t elements) {
     return {reinterpret_cast<const char*>(from + elements), elements == 0 ? size_t{0} : size_t{1}};
   }
 
@@ -58,6 +61,26 @@ struct Accumulators {
 #pragma GCC unroll 16
       for (size_t v = 0; v < kVectors; ++v) {
         at[r][v] = hn::Mul(LoadFloats(from + r * stride + v * kFloatLanes), scale);
+      }
+    }
+  }
+  // Row r becomes, or grows by, its sums times the columns' scales.
+  HWY_INLINE void StoreScaled(const FloatVec (&scale)[kVectors], float* to, size_t stride) const {
+#pragma GCC unroll 16
+    for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (size_t v = 0; v < kVectors; ++v) {
+        StoreFloats(hn::Mul(at[r][v], scale[v]), to + r * stride + v * kFloatLanes);
+      }
+    }
+  }
+  HWY_INLINE void AddScaled(const FloatVec (&scale)[kVectors], float* to, size_t stride) const {
+#pragma GCC unroll 16
+    for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (size_t v = 0; v < kVectors; ++v) {
+        float* sum = to + r * stride + v * kFloatLanes;
+        StoreFloats(hn::MulAdd(at[r][v], scale[v], LoadFloats(sum)), sum);
       }
     }
   }
@@ -98,12 +121,14 @@ HWY_INLINE void ForEachStep(size_t first, size_t vectors, Body body) {
   if constexpr (kStep > 1) ForEachStep<(kStep + 1) / 2>(first, vectors, body);
 }
 
-template <size_t kRows, size_t kVectors, typename Element>
+// kSame neighbouring vectors of b have the same a, the next ones that of the next group.
+template <size_t kRows, size_t kVectors, typename Element, size_t kSame = kVectors>
 HWY_INLINE void AddProduct(Rows a, const Columns<kVectors, Element>& b, size_t depth,
                            Prefetch& prefetch, Accumulators<kRows, kVectors>& c) {
+  static_assert(kVectors % kSame == 0);
   // The shorter side stays in registers while the longer passes by, one vector at a time.
   for (size_t i = 0; i < depth; ++i) {
-    if constexpr (sizeof(Element) == sizeof(F16))
+    if constexpr (sizeof(Element) < sizeof(float))
       prefetch.Advance<kVectors * kFloatLanes * sizeof(Element)>();
     if constexpr (kVectors <= kRows) {
       FloatVec columns[kVectors];
@@ -111,24 +136,31 @@ HWY_INLINE void AddProduct(Rows a, const Columns<kVectors, Element>& b, size_t d
       for (size_t v = 0; v < kVectors; ++v) columns[v] = LoadFloats(b.at[v] + i * b.row_stride);
 #pragma GCC unroll 16
       for (size_t r = 0; r < kRows; ++r) {
-        const FloatVec factor = hn::Set(FloatTag(), a.base[r * a.stride + i]);
 #pragma GCC unroll 16
-        for (size_t v = 0; v < kVectors; ++v) {
-          c.at[r][v] = hn::MulAdd(factor, columns[v], c.at[r][v]);
+        for (size_t g = 0; g < kVectors / kSame; ++g) {
+          const FloatVec factor =
+              hn::Set(FloatTag(), a.base[g * a.group_stride + r * a.stride + i]);
+#pragma GCC unroll 16
+          for (size_t v = g * kSame; v < (g + 1) * kSame; ++v) {
+            c.at[r][v] = hn::MulAdd(factor, columns[v], c.at[r][v]);
+          }
         }
       }
     } else {
-      FloatVec factors[kRows];
 #pragma GCC unroll 16
-      for (size_t r = 0; r < kRows; ++r) {
-        factors[r] = hn::Set(FloatTag(), a.base[r * a.stride + i]);
-      }
-#pragma GCC unroll 16
-      for (size_t v = 0; v < kVectors; ++v) {
-        const FloatVec column = LoadFloats(b.at[v] + i * b.row_stride);
+      for (size_t g = 0; g < kVectors / kSame; ++g) {
+        FloatVec factors[kRows];
 #pragma GCC unroll 16
         for (size_t r = 0; r < kRows; ++r) {
-          c.at[r][v] = hn::MulAdd(factors[r], column, c.at[r][v]);
+          factors[r] = hn::Set(FloatTag(), a.base[g * a.group_stride + r * a.stride + i]);
+        }
+#pragma GCC unroll 16
+        for (size_t v = g * kSame; v < (g + 1) * kSame; ++v) {
+          const FloatVec column = LoadFloats(b.at[v] + i * b.row_stride);
+#pragma GCC unroll 16
+          for (size_t r = 0; r < kRows; ++r) {
+            c.at[r][v] = hn::MulAdd(factors[r], column, c.at[r][v]);
+          }
         }
       }
     }
@@ -184,6 +216,53 @@ HWY_INLINE void ScoreTile(Rows q, KeyTile<Element> tile, float* scores, size_t s
   ForEachStep<StepVectors(kRows)>(0, tile.blocks * kBlockVectors, step);
 }
 
+// The same of int8 keys: the sum of every group of channels times the tokens' scales of that group.
+inline constexpr size_t kQ8TileBlocks = 4;  // at most
+struct Q8KeyTile {
+  const int8_t* k;
+  const F16* scales;  // [blocks][groups][16]
+  size_t blocks, head_dim;
+  Prefetch prefetch;
+};
+template <size_t kRows>
+HWY_INLINE void ScoreTile(Rows q, Q8KeyTile tile, float* scores, size_t stride) {
+  const size_t groups = Q8Groups(tile.head_dim);
+  const auto step = [&]<size_t kVectors>(size_t first) {
+    for (size_t g = 0; g < groups; ++g) {
+      const size_t channel = g * kQ8GroupChannels, left = tile.head_dim - channel;
+      Columns<kVectors, int8_t> columns;
+      columns.row_stride = kKeyBlockTokens;
+      FloatVec scale[kVectors];
+#pragma GCC unroll 16
+      for (size_t v = 0; v < kVectors; ++v) {
+        const size_t block = (first + v) / kBlockVectors, vector = (first + v) % kBlockVectors;
+        columns.at[v] =
+            tile.k + (block * tile.head_dim + channel) * kKeyBlockTokens + vector * kFloatLanes;
+      }
+      Accumulators<kRows, kVectors> c;
+      c.Clear();
+      AddProduct(Rows{q.base + channel, q.stride}, columns,
+                 left < kQ8GroupChannels ? left : kQ8GroupChannels, tile.prefetch, c);
+#pragma GCC unroll 16
+      for (size_t v = 0; v < kVectors; ++v) {
+        const size_t block = (first + v) / kBlockVectors, vector = (first + v) % kBlockVectors;
+        scale[v] =
+            LoadFloats(tile.scales + (block * groups + g) * kKeyBlockTokens + vector * kFloatLanes);
+      }
+      float* to = scores + first * kFloatLanes;
+      if (g == 0) {
+        c.StoreScaled(scale, to, stride);
+      } else {
+        c.AddScaled(scale, to, stride);
+      }
+    }
+  };
+  // No step is longer than a tile.
+  constexpr size_t kMost = kQ8TileBlocks * kBlockVectors;
+  constexpr size_t kStep = StepVectors(kRows) < kMost ? StepVectors(kRows) : kMost;
+  ForEachStep<kStep>(0, tile.blocks * kBlockVectors, step);
+}
+
 // o[r] = rescale[r] o[r] + sum_t weights[r, t] v[t] for tokens t of v, [tokens][head_dim]; rows of
 // o are head_dim apart.
 template <typename Element>
@@ -205,6 +284,36 @@ HWY_INLINE void AddValues(Rows weights, ValueTile<Element> tile, const float* re
     c.Store(o + first * kFloatLanes, tile.head_dim);
   };
   ForEachStep<StepVectors(kRows)>(0, tile.head_dim / kFloatLanes, step);
+}
+
+// The same of int8 values, whose weights carry the scale of their group: row r of group g of
+// `weights` is weights.base + g * weights.group_stride + r * weights.stride.
+struct Q8ValueTile {
+  const int8_t* v;
+  size_t tokens, head_dim;
+  Prefetch prefetch;
+};
+template <size_t kRows>
+HWY_INLINE void AddValues(Rows weights, Q8ValueTile tile, const float* rescale, float* o) {
+  constexpr size_t kGroupVectors = kQ8GroupChannels / kFloatLanes;
+  const auto step = [&]<size_t kVectors>(size_t first) {
+    Columns<kVectors, int8_t> columns;
+    columns.row_stride = tile.head_dim;
+#pragma GCC unroll 16
+    for (size_t v = 0; v < kVectors; ++v) columns.at[v] = tile.v + (first + v) * kFloatLanes;
+    Accumulators<kRows, kVectors> c;
+    c.LoadScaled(o + first * kFloatLanes, tile.head_dim, rescale);
+    const size_t group = first / kGroupVectors;
+    constexpr size_t kSame = kVectors < kGroupVectors ? kVectors : kGroupVectors;
+    AddProduct<kRows, kVectors, int8_t, kSame>(
+        {weights.base + group * weights.group_stride, weights.stride, weights.group_stride},
+        columns, tile.tokens, tile.prefetch, c);
+    c.Store(o + first * kFloatLanes, tile.head_dim);
+  };
+  // Powers of two, so that no step begins inside of a group and goes beyond it.
+  constexpr size_t kMost = StepVectors(kRows);
+  constexpr size_t kStep = kMost >= 8 ? 8 : kMost >= 4 ? 4 : kMost >= 2 ? 2 : 1;
+  ForEachStep<kStep>(0, tile.head_dim / kFloatLanes, step);
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::CappedTag<float, kKeyBlockTokens>;
 using FloatVec = hn::Vec<FloatTag>;
 using HalfTag = hn::Rebind<hwy::float16_t, FloatTag>;
+using IntTag = hn::Rebind<int32_t, FloatTag>;
+using CodeTag = hn::Rebind<int8_t, FloatTag>;
 
 inline constexpr size_t kFloatLanes = hn::MaxLanes(FloatTag());
 // Vectors in one block of 16 columns: 1 (AVX-512), 2 (AVX2), 4 (NEON).
@@ -35,6 +37,9 @@ HWY_INLINE FloatVec LoadFloats(const float* from) { return hn::LoadU(FloatTag(),
 HWY_INLINE FloatVec LoadFloats(const F16* from) {
   return hn::PromoteTo(FloatTag(),
                        hn::LoadU(HalfTag(), reinterpret_cast<const hwy::float16_t*>(from)));
+}
+HWY_INLINE FloatVec LoadFloats(const int8_t* from) {
+  return hn::ConvertTo(FloatTag(), hn::PromoteTo(IntTag(), hn::LoadU(CodeTag(), from)));
 }
 HWY_INLINE void StoreFloats(FloatVec v, float* to) { hn::StoreU(v, FloatTag(), to); }
 
