@@ -53,10 +53,10 @@ struct PlanRequest {
 
 struct CachePlan {
   uint64_t limit_bytes = 0;
-  KvType kv_type = KvType::kF16;  // of the full tier and of rings
-  TierCapacity capacity;          // history windows per (layer, KV head)
-  uint32_t retained_windows = 0;  // codes kept of windows that are full again
-  uint32_t full_slots = 0;        // full tokens per (layer, KV head), a multiple of 16
+  KvType kv_type = KvType::kF16;    // of the full tier and of rings
+  TierCapacity capacity;            // history windows per (layer, KV head)
+  uint32_t retained_windows = 0;    // codes kept of windows that are full again
+  uint32_t full_slots = 0;          // full tokens per (layer, KV head), a multiple of 16
   std::vector<CodeFormat> formats;  // of each head's codes, [routed layers, kv_heads]
   // At most; their sum is within the limit.
   uint64_t full_bytes = 0;    // full tokens of routed layers, rings of the others

@@ -134,9 +134,9 @@ class GgufEngine final : public Engine {
   std::string_view isa_name() const override { return IsaName(isa_); }
 
   Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) override {
-    return MakeSequence(capacity_tokens, {.tiered = cache_.tiered(),
-                                          .kv_type = cache_.kv_type,
-                                          .budget = cache_.budget});
+    return MakeSequence(
+        capacity_tokens,
+        {.tiered = cache_.tiered(), .kv_type = cache_.kv_type, .budget = cache_.budget});
   }
   Result<std::unique_ptr<Sequence>> NewFullSequence(uint32_t capacity_tokens) override {
     return MakeSequence(capacity_tokens, {});
@@ -202,16 +202,15 @@ class GgufEngine final : public Engine {
     }
     const KvShape shape = hyperparameters_.kv_shape();
     QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, cache));
-    auto kv = SequenceKv::Create(
-        shape, {.capacity_tokens = capacity_tokens,
-                .max_batch_tokens = prefill_chunk_,
-                .geometry = cache_.geometry,
-                .plan = plan,
-                .promotion = cache_.promotion,
-                .scoring = cache_.scoring(),
-                .codec = cache.tiered ? codec_.get() : nullptr,
-                .policy = cache.tiered ? &policy_ : nullptr,
-                .observer = cache.tiered ? routing_observer_ : nullptr});
+    auto kv = SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
+                                         .max_batch_tokens = prefill_chunk_,
+                                         .geometry = cache_.geometry,
+                                         .plan = plan,
+                                         .promotion = cache_.promotion,
+                                         .scoring = cache_.scoring(),
+                                         .codec = cache.tiered ? codec_.get() : nullptr,
+                                         .policy = cache.tiered ? &policy_ : nullptr,
+                                         .observer = cache.tiered ? routing_observer_ : nullptr});
     if (!kv) {
       return Fail(kv.error().code, "no memory for a cache of " + std::to_string(capacity_tokens) +
                                        " tokens: " + kv.error().message +
@@ -222,18 +221,17 @@ class GgufEngine final : public Engine {
 
   Result<CachePlan> PlanFor(const KvShape& shape, uint32_t capacity_tokens,
                             const SequenceCache& cache) const {
-    PlanRequest request{
-        .split = cache.tiered ? SplitOf(cache_.policy) : TierSplit::kFullOnly,
-        .full_share = cache_.full_share,
-        .geometry = cache_.geometry,
-        .key_bits = cache_.least_key_bits(),
-        .value_bits = cache_.least_value_bits(),
-        .scoring = cache_.scoring(),
-        .capacity_tokens = capacity_tokens,
-        .max_batch_tokens = prefill_chunk_,
-        .limit_bytes = UINT64_MAX,
-        .kv_type = cache.kv_type,
-        .raises = raises_};
+    PlanRequest request{.split = cache.tiered ? SplitOf(cache_.policy) : TierSplit::kFullOnly,
+                        .full_share = cache_.full_share,
+                        .geometry = cache_.geometry,
+                        .key_bits = cache_.least_key_bits(),
+                        .value_bits = cache_.least_value_bits(),
+                        .scoring = cache_.scoring(),
+                        .capacity_tokens = capacity_tokens,
+                        .max_batch_tokens = prefill_chunk_,
+                        .limit_bytes = UINT64_MAX,
+                        .kv_type = cache.kv_type,
+                        .raises = raises_};
     if (cache.budget) {
       request.limit_bytes = cache.budget->LimitBytes(FullCacheBytes(shape, capacity_tokens));
     } else if (request.split == TierSplit::kCodeAll) {
@@ -315,8 +313,8 @@ class GgufEngine final : public Engine {
 
   // A prompt into the empty cache that does not fit: routed layer by layer.
   bool PassesExactly(SequenceKv& kv, size_t tokens) const {
-    return kv.tiered() && cache_.prefill == PrefillMode::kExact &&
-           kv.size_tokens() == 0 && kv.needs_staging(uint32_t(tokens));
+    return kv.tiered() && cache_.prefill == PrefillMode::kExact && kv.size_tokens() == 0 &&
+           kv.needs_staging(uint32_t(tokens));
   }
 
   size_t PieceTokens(Sequence& sequence, size_t tokens) const override {

@@ -44,8 +44,8 @@ struct TieredConfig {
   uint32_t capacity_tokens = 0, max_batch_tokens = 0;
   uint32_t threads = 1;
   std::vector<CodeRaise> raises = {};  // of kTight: sides of codes that have four bits
-  bool tiers = true;       // false: every token full
-  bool reference = false;  // attends with ReferenceAttention
+  bool tiers = true;                   // false: every token full
+  bool reference = false;              // attends with ReferenceAttention
   RoutingObserver* observer = nullptr;
   const RoutingPolicy* policy = nullptr;  // null: as `room` says
   ScoringConfig scoring = {};
