@@ -27,6 +27,16 @@ class LongPromptTest : public ::testing::TestWithParam<size_t> {
     if (LayerProducts::Create(Products::kFastest, 1) == nullptr)
       GTEST_SKIP() << "this build or CPU has no oneDNN products";
   }
+  static EngineConfig With(Products products) {
+    EngineConfig config;
+    config.products = products;
+    return config;
+  }
+  static EngineConfig OnThreads(uint32_t threads) {
+    EngineConfig config;
+    config.threads = threads;
+    return config;
+  }
   std::unique_ptr<Engine> Load(EngineConfig config) const {
     config.model_path = tiny_.path();
     config.prefill_chunk = kChunk;
@@ -58,7 +68,7 @@ void ExpectClose(std::span<const float> a, std::span<const float> b) {
 }
 
 TEST_P(LongPromptTest, LogitsAreCloseToThoseOfGgmlsProducts) {
-  const auto fast = Load({}), exact = Load({.products = Products::kGgml});
+  const auto fast = Load(EngineConfig()), exact = Load(With(Products::kGgml));
   for (size_t tokens : {127, 128, 129, 300, 640}) {
     SCOPED_TRACE(tokens);
     ExpectClose(Alone(*fast, Prompt(tokens)), Alone(*exact, Prompt(tokens)));
@@ -66,31 +76,29 @@ TEST_P(LongPromptTest, LogitsAreCloseToThoseOfGgmlsProducts) {
 }
 
 TEST_P(LongPromptTest, ProductsInF32AreGgmlsButForItsOwnRounding) {
-  const auto f32 = Load({.products = Products::kFloat32}),
-             ggml = Load({.products = Products::kGgml});
+  const auto f32 = Load(With(Products::kFloat32)), ggml = Load(With(Products::kGgml));
   const LogitDifference difference =
       CompareLogits(Alone(*f32, Prompt(300)), Alone(*ggml, Prompt(300)));
   EXPECT_GT(difference.cosine, 0.9999);
 }
 
 TEST_P(LongPromptTest, BitsDoNotDependOnThreads) {
-  const auto one = Load({.threads = 1}), three = Load({.threads = 3});
+  const auto one = Load(OnThreads(1)), three = Load(OnThreads(3));
   EXPECT_EQ(Alone(*one, Prompt(333)), Alone(*three, Prompt(333)));
 }
 
 TEST_P(LongPromptTest, APromptInPiecesContinuesTheSequence) {
-  const auto engine = Load({});
+  const auto engine = Load(EngineConfig());
   const std::vector<Token> prompt = Prompt(600);
   const auto sequence = engine->NewSequence(kContext).value();
   Prefill(*engine, *sequence, std::span(prompt).first(200));
   Prefill(*engine, *sequence, std::span(prompt).subspan(200, 50));
-  ExpectClose(Prefill(*engine, *sequence, std::span(prompt).subspan(250)),
-              Alone(*engine, prompt));
+  ExpectClose(Prefill(*engine, *sequence, std::span(prompt).subspan(250)), Alone(*engine, prompt));
   EXPECT_TRUE(std::ranges::equal(sequence->tokens(), prompt));
 }
 
 TEST_P(LongPromptTest, ACancelledPieceLeavesWhatWasThere) {
-  const auto engine = Load({});
+  const auto engine = Load(EngineConfig());
   const std::vector<Token> prompt = Prompt(600);
   const auto sequence = engine->NewSequence(kContext).value();
   Prefill(*engine, *sequence, std::span(prompt).first(250));
@@ -104,8 +112,7 @@ TEST_P(LongPromptTest, ACancelledPieceLeavesWhatWasThere) {
   EXPECT_EQ(status.error().code, ErrorCode::kCancelled);
   EXPECT_GE(sequence->size_tokens(), before);
   const uint32_t now = sequence->size_tokens();
-  ExpectClose(Prefill(*engine, *sequence, std::span(prompt).subspan(now)),
-              Alone(*engine, prompt));
+  ExpectClose(Prefill(*engine, *sequence, std::span(prompt).subspan(now)), Alone(*engine, prompt));
 }
 
 // All rows of a batch through unpacked weights: what perplexity is computed from.
@@ -133,8 +140,7 @@ TEST_P(LongPromptTest, ABatchGivesTheLogitsOfAllItsRows) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, LongPromptTest,
-                         ::testing::Range<size_t>(0, TinyFamilies(64).size()),
+INSTANTIATE_TEST_SUITE_P(Tiny, LongPromptTest, ::testing::Range<size_t>(0, TinyFamilies(64).size()),
                          [](const ::testing::TestParamInfo<size_t>& tested) {
                            return TinyFamilies(64)[tested.param].name;
                          });
