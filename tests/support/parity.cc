@@ -52,10 +52,10 @@ Result<ParityPair> ParityPair::Load(const ParityPaths& paths, uint32_t context_t
                                     ParityBound bound) {
   ParityPair pair;
   pair.context_tokens_ = context_tokens;
-  // A strict bound holds for the same arithmetic.
-  const Products products = bound == ParityBound::kCosine ? Products::kGgml : Products::kFastest;
+  // ggml's products, which libllama has too: the bounds are those of the same arithmetic.
   QEVICT_ASSIGN_OR_RETURN(
-      pair.engine_, Engine::Load({.model_path = paths.engine, .threads = 2, .products = products}));
+      pair.engine_,
+      Engine::Load({.model_path = paths.engine, .threads = 2, .products = Products::kGgml}));
   std::vector<ReferenceOptions> options = {{.context_tokens = context_tokens}};
   if (bound == ParityBound::kOwnSpread) {
     options.push_back({.flash_attention = FlashAttention::kOn, .context_tokens = context_tokens});
