@@ -125,7 +125,8 @@ class TraceCommandTest : public ::testing::Test {
 };
 
 TEST_F(TraceCommandTest, ATraceTellsWhatTheSummaryAddsUp) {
-  for (const std::string flags : {"", " --prefill stream --chunk 96", " --promotion pin"}) {
+  for (const std::string flags :
+       {"", " --prefill stream --chunk 96 --products ggml", " --promotion pin"}) {
     SCOPED_TRACE(flags);
     const ProgramRun run =
         Shell("$RUN -f $DIR/text -n 200 --ctx 2000 --trace $TRACE --json" + flags);
