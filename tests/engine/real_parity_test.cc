@@ -186,7 +186,7 @@ TEST(PerplexityParityTest, OfUnpackedWeightsIsThatOfF32) {
   const std::string path = RealModel(kSmolLm2);
   QEVICT_NEED_MODEL(path);
   if (!std::filesystem::exists(kWikitext)) GTEST_SKIP() << kWikitext << " is not there";
-  constexpr size_t kContext = 512, kChunks = 8;
+  constexpr size_t kContext = 512, kChunks = 8, kScored = kChunks * (kContext / 2 - 1);
   std::string text(60'000, '\0');
   std::ifstream(kWikitext, std::ios::binary).read(text.data(), std::streamsize(text.size()));
   double perplexity[3];
@@ -205,7 +205,7 @@ TEST(PerplexityParityTest, OfUnpackedWeightsIsThatOfF32) {
     const auto score = EngineScore(**engine, chunks);
     ASSERT_TRUE(score) << score.error().message;
     perplexity[size_t(products == Products::kFastest) + 2 * size_t(products == Products::kGgml)] =
-        std::exp(*score / double(kChunks * (kContext / 2 - 1)));
+        std::exp(*score / double(kScored));
   }
   const auto distance = [&](double other) { return std::abs(other / perplexity[0] - 1.0); };
   fmt::print("perplexity in f32 {:.4f}, fastest {:.4f} ({:.4f} %), ggml {:.4f} ({:.4f} %)\n",
