@@ -35,6 +35,9 @@ else()
   # Their packages look for the libraries in CMAKE_PREFIX_PATH first, where another installation may lie.
   set(user_prefix_path "${CMAKE_PREFIX_PATH}")
   set(CMAKE_PREFIX_PATH "${prefix}")
+  if(QEVICT_GGML_CPU STREQUAL blas)
+    set(BLA_VENDOR OpenBLAS)  # ggml's package asks for any
+  endif()
   find_package(ggml CONFIG REQUIRED PATHS "${prefix}" NO_DEFAULT_PATH)
   find_package(llama ${llama_versions} CONFIG REQUIRED PATHS "${prefix}" NO_DEFAULT_PATH)
   set(CMAKE_PREFIX_PATH "${user_prefix_path}")

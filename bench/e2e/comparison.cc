@@ -41,7 +41,8 @@ class Match {
   void Announce(const std::string& player, const char* what) {
     if (on_turn_) on_turn_(++turn_, turns_, player + ": " + what);
   }
-  Status LoadPlayer(const std::string& name, uint32_t chunk_tokens);
+  Status LoadPlayer(const std::string& name, const std::vector<std::string>& command,
+                    uint32_t chunk_tokens);
   Status Prefill(Rounds& rounds, bool& same_next_token);
   Status Decode(Rounds& rounds);
   // What the others used of the CPU during a turn.
@@ -56,14 +57,16 @@ class Match {
 };
 
 Status Match::Load() {
-  QEVICT_RETURN_IF_ERROR(LoadPlayer(std::string(kOurs), config_.chunk_tokens));
+  QEVICT_RETURN_IF_ERROR(
+      LoadPlayer(std::string(kOurs), config_.worker_command, config_.chunk_tokens));
   if (config_.peer.empty()) return {};
-  return LoadPlayer(config_.peer, config_.peer_chunk_tokens);
+  return LoadPlayer(config_.peer, config_.peer_command, config_.peer_chunk_tokens);
 }
 
-Status Match::LoadPlayer(const std::string& name, uint32_t chunk_tokens) {
+Status Match::LoadPlayer(const std::string& name, const std::vector<std::string>& command,
+                         uint32_t chunk_tokens) {
   Announce(name, "loading");
-  auto worker = Worker::Start({.command = config_.worker_command,
+  auto worker = Worker::Start({.command = command,
                                .engine = name,
                                .settings = {.model_path = config_.model_path,
                                             .threads = config_.threads,
