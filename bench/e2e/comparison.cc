@@ -11,9 +11,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// libgomp's threads spin for some 20 ms behind their last work; the next turn begins when they
-// sleep.
-constexpr auto kPause = std::chrono::milliseconds(50);
+// Threads spin behind their last work, libgomp's for some 20 ms, OpenBLAS's for longer; the next
+// turn begins when they sleep: when no CPU time is counted during a further check.
+constexpr auto kPause = std::chrono::milliseconds(50), kCheck = std::chrono::milliseconds(20);
+constexpr int kMostChecks = 25;
 constexpr double kShortestIdleTurn = 0.2;  // seconds; CPU times are counted in ticks of 10 ms
 
 struct Player {
@@ -45,6 +46,7 @@ class Match {
                     uint32_t chunk_tokens);
   Status Prefill(Rounds& rounds, bool& same_next_token);
   Status Decode(Rounds& rounds);
+  void WaitUntilAllSleep() const;
   // What the others used of the CPU during a turn.
   template <typename Turn>
   auto WatchOthers(Player& player, Turn turn);
@@ -81,9 +83,23 @@ Status Match::LoadPlayer(const std::string& name, const std::vector<std::string>
   return {};
 }
 
+void Match::WaitUntilAllSleep() const {
+  const auto used_seconds = [this] {
+    double seconds = 0.0;
+    for (const Player& player : players_) seconds += player.worker.CpuSeconds();
+    return seconds;
+  };
+  std::this_thread::sleep_for(kPause);
+  for (int i = 0; i < kMostChecks; ++i) {
+    const double before = used_seconds();
+    std::this_thread::sleep_for(kCheck);
+    if (used_seconds() == before) return;
+  }
+}
+
 template <typename Turn>
 auto Match::WatchOthers(Player& player, Turn turn) {
-  std::this_thread::sleep_for(kPause);
+  WaitUntilAllSleep();
   std::vector<double> before;
   for (const Player& other : players_) before.push_back(other.worker.CpuSeconds());
   const auto start = Clock::now();

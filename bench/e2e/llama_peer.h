@@ -1,5 +1,6 @@
 // libllama on the same file, set up as well as it can be on a CPU: flash attention, f16 keys and
-// values, repacked weights; or with the matrix products of prompts left to its BLAS backend.
+// values, repacked weights; or with prompts' products by weights that are not repacked left to its
+// BLAS backend.
 #pragma once
 
 #include "bench/e2e/bench_engine.h"

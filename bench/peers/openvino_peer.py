@@ -55,6 +55,7 @@ class Peer:
         except ImportError as error:
             raise PeerError(INTERNAL, f"{one_line(error)}; run bench/peers/setup-openvino.sh again") from error
         self.openvino, self.genai = openvino, openvino_genai
+        self.version = openvino_genai.__version__.split("-")[0]  # the build follows
         self.tokens = config["tokens"]
         self.prompt_tokens = self.position = config["prompt_tokens"]
         self.batch_tokens = config["chunk"] or BATCH_TOKENS
@@ -72,7 +73,7 @@ class Peer:
                                           INFERENCE_NUM_THREADS=config["threads"])
         except RuntimeError as error:
             raise PeerError(
-                UNSUPPORTED, f"OpenVINO GenAI {self.genai.__version__} cannot load {os.path.basename(config['model'])} "
+                UNSUPPORTED, f"OpenVINO GenAI {self.version} cannot load {os.path.basename(config['model'])} "
                 f"({one_line(error)}); it reads a few families (llama, qwen2, qwen3) and quantizations of GGUF alone: F16, Q4_0, "
                 "Q4_1, Q8_0, Q4_K and Q6_K, but not the Q5_0 that Q4_K_M files of small models have") from error
 
@@ -112,7 +113,7 @@ class Peer:
         return {
             "peak_rss_bytes": peak_rss_bytes(),
             "kv_bytes": None,  # GenAI does not say
-            "settings": f"OpenVINO GenAI {self.genai.__version__}, max_num_batched_tokens {self.batch_tokens}, KV precision as the "
+            "settings": f"OpenVINO GenAI {self.version}, max_num_batched_tokens {self.batch_tokens}, KV precision as the "
                         "CPU plugin chooses, no prefix caching; prefill is its time to the first token, and each decode block "
                         "reads the prompt again, untimed"}
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "bench/e2e/llama_peer.h"
 #include "support/tiny_model.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/tools/program.h"
@@ -82,6 +83,19 @@ TEST_F(BenchPeersTest, AFileThatOpenvinoCannotReadIsUnsupported) {
   EXPECT_EQ(run.exit_code, 4);
   EXPECT_THAT(ErrorOf(run), AllOf(HasSubstr("openvino: OpenVINO GenAI 1.2.3 cannot load"),
                                   HasSubstr("gguf_tensor_to_f16 failed")));
+}
+
+TEST(BenchWorkerTest, AnotherVersionOfTheProtocolIsRefused) {
+  const ProgramRun run = test::RunShell("echo '{\"protocol\": 1000}' | \"$QEVICT\" bench-worker");
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_THAT(ErrorOf(run), HasSubstr("qevict speaks 1000; build it again"));
+}
+
+TEST(LlamaPeerTest, BlasNeedsALibraryThatHasIt) {
+  const auto peer = bench::LoadLlamaPeer({.model_path = "any"}, bench::LlamaProducts::kBlas);
+  ASSERT_FALSE(peer);
+  EXPECT_EQ(peer.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(peer.error().message, HasSubstr("bench/peers/setup-llama-blas.sh"));
 }
 
 TEST_F(BenchPeersTest, APeerThatEndsIsQuoted) {

@@ -4,7 +4,7 @@ object per line."""
 import json
 import os
 
-__version__ = "1.2.3"
+__version__ = "1.2.3-4567-abc"
 
 
 def log(entry):
