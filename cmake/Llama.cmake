@@ -8,7 +8,7 @@ set(QEVICT_LLAMA_PREFIX "" CACHE PATH "Where to build ggml and libllama once; em
 # `common` is looked for first: loading a package cannot be undone, and upstream installs its library without headers.
 find_path(QEVICT_LLAMA_COMMON_INCLUDE NAMES sampling.h PATH_SUFFIXES llama-common HINTS "${llama_DIR}/../../../include"
           DOC "Folder of the headers of llama.cpp's common library")
-if(QEVICT_LLAMA_COMMON_INCLUDE)
+if(QEVICT_LLAMA_COMMON_INCLUDE AND NOT QEVICT_GGML_CPU STREQUAL blas)  # an installation may have no BLAS
   find_package(llama ${llama_versions} CONFIG QUIET)
 endif()
 if(llama_FOUND)
@@ -35,6 +35,9 @@ else()
   # Their packages look for the libraries in CMAKE_PREFIX_PATH first, where another installation may lie.
   set(user_prefix_path "${CMAKE_PREFIX_PATH}")
   set(CMAKE_PREFIX_PATH "${prefix}")
+  if(QEVICT_GGML_CPU STREQUAL blas)
+    set(BLA_VENDOR OpenBLAS)  # ggml's package asks for any
+  endif()
   find_package(ggml CONFIG REQUIRED PATHS "${prefix}" NO_DEFAULT_PATH)
   find_package(llama ${llama_versions} CONFIG REQUIRED PATHS "${prefix}" NO_DEFAULT_PATH)
   set(CMAKE_PREFIX_PATH "${user_prefix_path}")

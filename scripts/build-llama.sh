@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Obtains ggml, libllama and its common library as source, checks them by hash, builds them once and installs them into PREFIX.
-#   scripts/build-llama.sh PREFIX [native|variants]
+#   scripts/build-llama.sh PREFIX [native|variants|blas]
 # native (default): the best flags for this machine, static libraries. variants: one shared library per CPU level, chosen at
-# run time, for a package. The archive is kept in the user's cache folder; PREFIX appears only when it is complete, and an
-# interrupted build goes on where it stopped.
+# run time, for a package. blas: native with the OpenBLAS backend, for a peer of `qevict bench` (bench/peers). The archive is
+# kept in the user's cache folder; PREFIX appears only when it is complete, and an interrupted build goes on where it stopped.
 set -euo pipefail
-usage="usage: scripts/build-llama.sh PREFIX [native|variants]"
+usage="usage: scripts/build-llama.sh PREFIX [native|variants|blas]"
 prefix=$(realpath -m "${1:?$usage}") cpu=${2:-native}
 package=llama-cpp-python version=0.3.36
 archive=llama_cpp_python-$version.tar.gz
@@ -15,8 +15,9 @@ recipe=$(cd "$(dirname "$0")/.." && pwd)/cmake/llama
 die() { echo "error: $*" >&2; exit 1; }
 
 case $cpu in
-  native)
+  native | blas)
     flags=(-DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON)
+    if [ "$cpu" = blas ]; then flags+=(-DGGML_BLAS=ON -DGGML_BLAS_VENDOR=OpenBLAS); fi
     machine=$(grep -m 1 -E '^(flags|Features)' /proc/cpuinfo || uname -m) ;;
   variants)
     flags=(-DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON)

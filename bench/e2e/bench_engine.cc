@@ -15,7 +15,7 @@ Result<std::unique_ptr<BenchEngine>> LoadBenchEngine(std::string_view name,
     full.cache = {.policy = CachePolicy::kFull};
     return LoadOwnEngine(full);
   }
-  if (name == "llama.cpp") return LoadLlamaPeer(config);
+  if (name == "llama.cpp") return LoadLlamaPeer(config, LlamaProducts::kOwn);
   return Fail(ErrorCode::kInvalidArgument,
               fmt::format("there is no engine '{}' to compare with", name));
 }

@@ -36,10 +36,12 @@ class BenchEngine {
 };
 
 inline constexpr std::string_view kOurs = "qevict";
-// Values of --against. "full": our own engine with every token in f16.
-inline constexpr std::string_view kPeers[] = {"llama.cpp", "full"};
+// Values of --against. "full": our own engine with every token in f16. The last two are programs of
+// their own (peer_program.h).
+inline constexpr std::string_view kPeers[] = {"llama.cpp", "full", "openvino", "llama.cpp-blas"};
 
-// `name` is kOurs or one of kPeers. Errors: those of loading; kInvalidArgument: no such engine.
+// The engines of the qevict program: kOurs, "llama.cpp" and "full". Errors: those of loading;
+// kInvalidArgument: no such engine.
 [[nodiscard]] Result<std::unique_ptr<BenchEngine>> LoadBenchEngine(std::string_view name,
                                                                    const BenchEngineConfig& config);
 

@@ -11,9 +11,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// libgomp's threads spin for some 20 ms behind their last work; the next turn begins when they
-// sleep.
-constexpr auto kPause = std::chrono::milliseconds(50);
+// Threads spin behind their last work, libgomp's for some 20 ms, OpenBLAS's for longer; the next
+// turn begins when they sleep: when no CPU time is counted during a further check.
+constexpr auto kPause = std::chrono::milliseconds(50), kCheck = std::chrono::milliseconds(20);
+constexpr int kMostChecks = 25;
 constexpr double kShortestIdleTurn = 0.2;  // seconds; CPU times are counted in ticks of 10 ms
 
 struct Player {
@@ -41,9 +42,11 @@ class Match {
   void Announce(const std::string& player, const char* what) {
     if (on_turn_) on_turn_(++turn_, turns_, player + ": " + what);
   }
-  Status LoadPlayer(const std::string& name, uint32_t chunk_tokens);
+  Status LoadPlayer(const std::string& name, const std::vector<std::string>& command,
+                    uint32_t chunk_tokens);
   Status Prefill(Rounds& rounds, bool& same_next_token);
   Status Decode(Rounds& rounds);
+  void WaitUntilAllSleep() const;
   // What the others used of the CPU during a turn.
   template <typename Turn>
   auto WatchOthers(Player& player, Turn turn);
@@ -56,14 +59,16 @@ class Match {
 };
 
 Status Match::Load() {
-  QEVICT_RETURN_IF_ERROR(LoadPlayer(std::string(kOurs), config_.chunk_tokens));
+  QEVICT_RETURN_IF_ERROR(
+      LoadPlayer(std::string(kOurs), config_.worker_command, config_.chunk_tokens));
   if (config_.peer.empty()) return {};
-  return LoadPlayer(config_.peer, config_.peer_chunk_tokens);
+  return LoadPlayer(config_.peer, config_.peer_command, config_.peer_chunk_tokens);
 }
 
-Status Match::LoadPlayer(const std::string& name, uint32_t chunk_tokens) {
+Status Match::LoadPlayer(const std::string& name, const std::vector<std::string>& command,
+                         uint32_t chunk_tokens) {
   Announce(name, "loading");
-  auto worker = Worker::Start({.command = config_.worker_command,
+  auto worker = Worker::Start({.command = command,
                                .engine = name,
                                .settings = {.model_path = config_.model_path,
                                             .threads = config_.threads,
@@ -78,9 +83,23 @@ Status Match::LoadPlayer(const std::string& name, uint32_t chunk_tokens) {
   return {};
 }
 
+void Match::WaitUntilAllSleep() const {
+  const auto used_seconds = [this] {
+    double seconds = 0.0;
+    for (const Player& player : players_) seconds += player.worker.CpuSeconds();
+    return seconds;
+  };
+  std::this_thread::sleep_for(kPause);
+  for (int i = 0; i < kMostChecks; ++i) {
+    const double before = used_seconds();
+    std::this_thread::sleep_for(kCheck);
+    if (used_seconds() == before) return;
+  }
+}
+
 template <typename Turn>
 auto Match::WatchOthers(Player& player, Turn turn) {
-  std::this_thread::sleep_for(kPause);
+  WaitUntilAllSleep();
   std::vector<double> before;
   for (const Player& other : players_) before.push_back(other.worker.CpuSeconds());
   const auto start = Clock::now();

@@ -18,7 +18,8 @@ namespace qevict::bench {
 inline constexpr uint32_t kMostRepeatedPrefill = 8192;  // longer prompts run once
 
 struct ComparisonConfig {
-  std::vector<std::string> worker_command;
+  std::vector<std::string> worker_command;  // of our own engine
+  std::vector<std::string> peer_command;    // PeerCommand(); unused without a peer
   std::string model_path;
   std::string peer;      // one of kPeers, or empty: only ours
   uint32_t context = 0;  // tokens of the prompt; 0: one token

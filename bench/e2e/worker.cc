@@ -56,8 +56,8 @@ Status WriteAll(int fd, std::string_view text) {
 // A peer's threads wait as they do in its own program, whatever this one has chosen for itself.
 std::vector<std::string> EnvironmentOf(const std::string& engine) {
   const char* spins = std::getenv(kSpinVariable);
-  if (engine != "llama.cpp" || spins == nullptr || std::string_view(spins) != kBoundedSpins)
-    return {};
+  const bool own = engine == kOurs || engine == "full";
+  if (own || spins == nullptr || std::string_view(spins) != kBoundedSpins) return {};
   return {fmt::format("{}={}", kSpinVariable, kDefaultSpins)};
 }
 
@@ -80,7 +80,8 @@ Result<Worker> Worker::Start(const WorkerConfig& config, const CancelFn& cancel)
   Worker worker(std::move(child), std::move(log));
   worker.engine_ = config.engine;
   worker.cancel_ = cancel;
-  const Json request = {{"engine", config.engine},
+  const Json request = {{"protocol", kWorkerProtocol},
+                        {"engine", config.engine},
                         {"model", config.settings.model_path},
                         {"threads", config.settings.threads},
                         {"capacity", config.settings.capacity_tokens},
@@ -109,9 +110,11 @@ Result<double> Worker::Decode(uint32_t tokens, DecodeEnd end) {
 Result<WorkerReport> Worker::Report() {
   QEVICT_ASSIGN_OR_RETURN(const std::string reply, Call(R"({"do": "report"})"));
   return Parsed<WorkerReport>(reply, [](const Json& json) {
-    return WorkerReport{.kv_bytes = json.at("kv_bytes"),
-                        .peak_rss_bytes = json.at("peak_rss_bytes"),
-                        .settings = json.at("settings")};
+    const Json& kv_bytes = json.at("kv_bytes");
+    return WorkerReport{
+        .kv_bytes = kv_bytes.is_null() ? std::nullopt : std::optional(kv_bytes.get<uint64_t>()),
+        .peak_rss_bytes = json.at("peak_rss_bytes"),
+        .settings = json.at("settings")};
   });
 }
 

@@ -1,9 +1,13 @@
 // The child process of a benchmark: one engine, told line by line what to do. Lines are JSON
 // objects, one reply per request, and the parent waits for it before it lets anyone else work.
+// bench/peers/openvino_peer.py serves the same requests, with the limits that it names.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/e2e/bench_engine.h"
@@ -16,11 +20,17 @@ namespace qevict::bench {
 // Run untimed in front of a decode block: the other engine has emptied the caches.
 inline constexpr uint32_t kSettleTokens = 2;
 
-// Serves requests from standard input until it ends: the whole life of the child.
-Status RunWorker();
+// Raised when requests or replies change: a peer that was built before says so.
+inline constexpr int kWorkerProtocol = 1;
+
+using LoadFn = Result<std::unique_ptr<BenchEngine>> (*)(std::string_view name,
+                                                        const BenchEngineConfig& config);
+// Serves requests from standard input until it ends: the whole life of the child. `load` makes the
+// engine that the first one names.
+Status RunWorker(LoadFn load);
 
 struct WorkerConfig {
-  std::vector<std::string> command;  // runs this program as a worker, so that it calls RunWorker
+  std::vector<std::string> command;  // of a program that calls RunWorker or serves as it does
   std::string engine;                // kOurs or one of kPeers
   BenchEngineConfig settings;
   std::vector<Token> tokens;  // the prompt and what is decoded behind it
@@ -35,7 +45,8 @@ enum class DecodeEnd {
 };
 
 struct WorkerReport {
-  uint64_t kv_bytes = 0, peak_rss_bytes = 0;
+  std::optional<uint64_t> kv_bytes;  // nullopt: the engine does not say
+  uint64_t peak_rss_bytes = 0;
   std::string settings;
 };
 

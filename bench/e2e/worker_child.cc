@@ -34,18 +34,23 @@ uint64_t PeakRssBytes() {
 
 class Server {
  public:
-  static Result<Server> Create(const Json& config) {
+  static Result<Server> Create(LoadFn load, const Json& config) {
+    if (const int protocol = config.at("protocol"); protocol != kWorkerProtocol) {
+      return Fail(ErrorCode::kUnsupported,
+                  fmt::format("this peer was built for version {} of the benchmark's protocol, and "
+                              "qevict speaks {}; build it again",
+                              kWorkerProtocol, protocol));
+    }
     Server server;
     server.tokens_ = config.at("tokens").get<std::vector<Token>>();
     server.prompt_tokens_ = config.at("prompt_tokens");
     QEVICT_ASSIGN_OR_RETURN(const CacheConfig cache, ReadCacheJson(config.at("cache")));
-    QEVICT_ASSIGN_OR_RETURN(server.engine_,
-                            LoadBenchEngine(config.at("engine").get<std::string>(),
-                                            {.model_path = config.at("model"),
-                                             .threads = config.at("threads"),
-                                             .capacity_tokens = config.at("capacity"),
-                                             .chunk_tokens = config.at("chunk"),
-                                             .cache = cache}));
+    QEVICT_ASSIGN_OR_RETURN(server.engine_, load(config.at("engine").get<std::string>(),
+                                                 {.model_path = config.at("model"),
+                                                  .threads = config.at("threads"),
+                                                  .capacity_tokens = config.at("capacity"),
+                                                  .chunk_tokens = config.at("chunk"),
+                                                  .cache = cache}));
     QEVICT_RETURN_IF_ERROR(
         server.engine_->Append(server.Tokens(0, std::min(kLoadTokens, server.tokens_.size()))));
     return server;
@@ -119,11 +124,11 @@ void ReplyError(const Error& error) {
 
 }  // namespace
 
-Status RunWorker() try {
+Status RunWorker(LoadFn load) try {
   std::string line;
   if (!std::getline(std::cin, line))
     return Fail(ErrorCode::kInternal, "a benchmark worker is started by `qevict bench` alone");
-  Result<Server> server = Server::Create(Json::parse(line));
+  Result<Server> server = Server::Create(load, Json::parse(line));
   if (server) {
     Reply({{"ready", true}});
   } else {

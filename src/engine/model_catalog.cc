@@ -133,6 +133,11 @@ std::string KnownNames() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+std::string BesideModels(std::string_view name) {
+  const auto models = FindModelFolder();
+  return models ? fmt::format("{}/{}", models->substr(0, models->rfind('/')), name) : "";
+}
+
 }  // namespace
 
 std::span<const CatalogModel> Catalog() { return kModels; }
@@ -153,10 +158,8 @@ Result<std::string> FindModelFolder() {
               "there is no folder for models because HOME is not set; set QEVICT_CACHE to one");
 }
 
-std::string TablesFolder() {
-  const auto models = FindModelFolder();
-  return models ? models->substr(0, models->rfind('/')) + "/tables" : "";
-}
+std::string TablesFolder() { return BesideModels("tables"); }
+std::string PeersFolder() { return BesideModels("peers"); }
 
 std::string ModelFolder() { return FindModelFolder().value_or(""); }
 

@@ -34,6 +34,8 @@ const CatalogModel* FindCatalogModel(std::string_view name);  // nullptr: unknow
 std::string ModelFolder();
 // The same, `tables` in place of `models`: what is measured of models. Empty likewise.
 std::string TablesFolder();
+// The same, `peers` in place of `models`: the programs that `bench` compares with. Empty likewise.
+std::string PeersFolder();
 // Empty when there is no model folder.
 std::string CatalogPath(const CatalogModel& model);
 // A file of the right size is there under its final name, which only a right hash gave it.

@@ -50,7 +50,8 @@ TEST(BashCompletionTest, OffersCommandsFlagsAndChoices) {
   EXPECT_THAT(BashOffers("models ''"), ElementsAre("fetch", "path", "remove"));
   EXPECT_THAT(BashOffers("models fetch --f"), ElementsAre("--force"));
   EXPECT_THAT(BashOffers("completion ''"), ElementsAre("bash", "zsh", "fish"));
-  EXPECT_THAT(BashOffers("bench --against ''"), ElementsAre("llama.cpp", "full"));
+  EXPECT_THAT(BashOffers("bench --against ''"),
+              ElementsAre("llama.cpp", "full", "openvino", "llama.cpp-blas"));
   EXPECT_THAT(BashOffers("bench --th"), ElementsAre("--threads"));
   EXPECT_THAT(BashOffers("''"), Not(Contains("bench-worker")));
 }

@@ -35,8 +35,12 @@ Json RoundsJson(const Rounds& rounds) {
             {"ratio", Range(rounds.Ratios())}}}};
 }
 
-Json BytesJson(uint64_t ours, const std::optional<uint64_t>& peer) {
-  return {{"ours", ours}, {"peer", peer ? Json(*peer) : Json(nullptr)}};
+Json BytesJson(const std::optional<uint64_t>& bytes) {
+  return bytes ? Json(*bytes) : Json(nullptr);
+}
+
+Json BytesJson(const std::optional<uint64_t>& ours, const std::optional<uint64_t>& peer) {
+  return {{"ours", BytesJson(ours)}, {"peer", BytesJson(peer)}};
 }
 
 Json ShareJson(const bench::EngineReport& report) {
@@ -59,11 +63,11 @@ void AddRate(Table& table, const std::string& label, const Rounds& rounds) {
        compared ? RangeText(rounds.Ratios(), "{:.2f}") : RangeText(rounds.ours, "{:.1f}")});
 }
 
-void AddBytes(Table& table, const std::string& label, uint64_t ours,
+void AddBytes(Table& table, const std::string& label, const std::optional<uint64_t>& ours,
               const std::optional<uint64_t>& peer) {
-  const bool compared = peer && *peer != 0;
-  table.AddRow({label, FormatBytes(ours), compared ? FormatBytes(*peer) : "-",
-                compared ? fmt::format("{:.2f}x", double(ours) / double(*peer)) : "-", ""});
+  const bool compared = ours && peer && *peer != 0;
+  table.AddRow({label, ours ? FormatBytes(*ours) : "-", compared ? FormatBytes(*peer) : "-",
+                compared ? fmt::format("{:.2f}x", double(*ours) / double(*peer)) : "-", ""});
 }
 
 }  // namespace
@@ -82,8 +86,8 @@ Json BenchJson(const BenchSetting& setting, uint32_t context, const Comparison& 
           {"against", setting.peer.empty() ? Json(nullptr) : Json(setting.peer)},
           {"prefill", RoundsJson(comparison.prefill)},
           {"decode", RoundsJson(comparison.decode)},
-          {"kv_bytes", BytesJson(comparison.ours.worker.kv_bytes,
-                                 peer ? std::optional(peer->worker.kv_bytes) : std::nullopt)},
+          {"kv_bytes",
+           BytesJson(comparison.ours.worker.kv_bytes, peer ? peer->worker.kv_bytes : std::nullopt)},
           {"peak_rss_bytes",
            BytesJson(comparison.ours.worker.peak_rss_bytes,
                      peer ? std::optional(peer->worker.peak_rss_bytes) : std::nullopt)},
@@ -109,7 +113,7 @@ std::string BenchText(const BenchSetting& setting, uint32_t context, const Compa
   AddRate(table, "prefill tokens/s", comparison.prefill);
   AddRate(table, "decode tokens/s", comparison.decode);
   AddBytes(table, "KV bytes", comparison.ours.worker.kv_bytes,
-           peer ? std::optional(peer->worker.kv_bytes) : std::nullopt);
+           peer ? peer->worker.kv_bytes : std::nullopt);
   AddBytes(table, "peak memory", comparison.ours.worker.peak_rss_bytes,
            peer ? std::optional(peer->worker.peak_rss_bytes) : std::nullopt);
   text += table.Text();

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "bench/e2e/comparison.h"
+#include "bench/e2e/peer_program.h"
 #include "core/cpu_count.h"
 #include "core/isa.h"
 #include "engine/model_catalog.h"
@@ -90,6 +91,8 @@ Result<BenchRun> Prepare(const BenchOptions& options) {
                  .decode_tokens = options.decode_tokens,
                  .repeat = options.repeat};
   run.config.worker_command = {"/proc/self/exe", kWorkerCommand};
+  QEVICT_ASSIGN_OR_RETURN(run.config.peer_command,
+                          bench::PeerCommand(options.against, run.config.worker_command));
   run.config.model_path = path;
   run.config.peer = options.against;
   run.config.decode_tokens = options.decode_tokens;
@@ -201,8 +204,9 @@ void AddFlags(CLI::App& command, BenchOptions& options) {
       ->type_name("N")
       ->capture_default_str();
   command
-      .add_option("--peer-chunk", options.peer_chunk,
-                  "The same for the other engine (llama.cpp: n_ubatch)")
+      .add_option(
+          "--peer-chunk", options.peer_chunk,
+          "The same for the other engine (llama.cpp: n_ubatch; openvino: max_num_batched_tokens)")
       ->check(Within(0, 16384))
       ->type_name("N")
       ->capture_default_str();
@@ -223,7 +227,7 @@ void AddBenchCommand(CommandLine& line) {
 
   CLI::App* worker = line.Add({kWorkerCommand, "A process of `qevict bench`", ""},
                               [](OutputFormat) -> Result<ExitStatus> {
-                                QEVICT_RETURN_IF_ERROR(bench::RunWorker());
+                                QEVICT_RETURN_IF_ERROR(bench::RunWorker(bench::LoadBenchEngine));
                                 return ExitStatus::kOk;
                               });
   worker->group("");  // hidden
