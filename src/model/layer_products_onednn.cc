@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/aligned_buffer.h"
-#include "core/check.h"
 #include "model/layer_products.h"
 
 namespace qevict {
@@ -163,7 +162,6 @@ class OneDnnProducts final : public LayerProducts {
   }
 
   Status TakeStatus() override {
-    for (OneDnnProduct& product : products_) product.linear().ReleaseFilePages();
     if (!failed_.exchange(false)) return {};
     return Fail(ErrorCode::kInternal, "oneDNN failed to multiply; --products ggml does without it");
   }

@@ -121,11 +121,14 @@ class GgmlModelRunner final : public ModelRunner {
     // Behind the last attention only rows that give logits go on.
     const bool all =
         l + 1 != hyperparameters_.layers || args.logit_rows.size() == args.tokens.size();
-    const Linear* const linears[] = {&layer.q,       &layer.k,    &layer.v,  &layer.attention_out,
-                                     &layer.gate_up, &layer.gate, &layer.up, &layer.down};
-    QEVICT_RETURN_IF_ERROR(products_->Load(std::span(linears).first(all ? std::size(linears) : 3)));
+    const Linear* const every[] = {&layer.q,       &layer.k,    &layer.v,  &layer.attention_out,
+                                   &layer.gate_up, &layer.gate, &layer.up, &layer.down};
+    const std::span linears = std::span(every).first(all ? std::size(every) : 3);
+    QEVICT_RETURN_IF_ERROR(products_->Load(linears));
     QEVICT_RETURN_IF_ERROR(unpack_graph_->Allocate());
-    return Compute(unpack_graph_->graph(), args.cancel);
+    QEVICT_RETURN_IF_ERROR(Compute(unpack_graph_->graph(), args.cancel));
+    for (const Linear* linear : linears) linear->ReleaseFilePages();
+    return {};
   }
 
   Status PassChunk(const RunArgs& args, uint32_t l, Chunk chunk, ggml_gallocr* allocator,

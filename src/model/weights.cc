@@ -28,7 +28,7 @@ ggml_tensor* Linear::Apply(ggml_context* context, ggml_tensor* x) const {
 }
 
 void Linear::ReleaseFilePages() const {
-  if (!copied) return;
+  if (weight == nullptr || weight->data == stored.front().bytes) return;
   for (const StoredWeight& part : stored)
     ReleasePages(part.bytes, part.outputs * ggml_row_size(part.type, weight->ne[0]));
 }
@@ -103,10 +103,8 @@ class WeightLoader {
     Linear linear;
     linear.weight = Place(parts, name);
     linear.bias = bias;
-    for (const ggml_tensor* part : parts) {
+    for (const ggml_tensor* part : parts)
       linear.stored.push_back({file_.TensorBytes(part), part->type, uint32_t(part->ne[1])});
-      linear.copied = RepackedType(part->type, part->ne[0], part->ne[1]) != nullptr;
-    }
     return linear;
   }
 

@@ -26,8 +26,7 @@ struct Linear {
   ggml_tensor* weight = nullptr;     // [inputs, outputs]
   ggml_tensor* bias = nullptr;       // [outputs] or null
   std::vector<StoredWeight> stored;  // stacked along the outputs
-  // ggml multiplies from a copy in a layout of its own; pages of the file need not stay resident.
-  bool copied = false;
+  // Pages of the file that were read need not stay resident, unless ggml multiplies from them.
   void ReleaseFilePages() const;
   explicit operator bool() const { return weight != nullptr; }
   // x: [inputs, rows] -> [outputs, rows]

@@ -12,6 +12,7 @@
 #include "model/layer_products.h"
 #include "support/llama_reference.h"
 #include "support/logits.h"
+#include "support/prefill.h"
 #include "support/tiny_model.h"
 
 namespace qevict::test {
@@ -46,13 +47,6 @@ class LongPromptTest : public ::testing::TestWithParam<size_t> {
     return engine ? std::move(*engine) : nullptr;
   }
   static std::vector<Token> Prompt(size_t count) { return RandomTokens(Config(), count, 3); }
-  static std::vector<float> Prefill(Engine& engine, Sequence& sequence,
-                                    std::span<const Token> tokens) {
-    std::vector<float> logits;
-    const Status status = engine.Prefill(sequence, tokens, &logits);
-    if (!status) ADD_FAILURE() << status.error().message;
-    return logits;
-  }
   static std::vector<float> Alone(Engine& engine, std::span<const Token> tokens) {
     const auto sequence = engine.NewSequence(kContext).value();
     return Prefill(engine, *sequence, tokens);

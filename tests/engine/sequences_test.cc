@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "support/llama_reference.h"
 #include "support/logits.h"
+#include "support/prefill.h"
 #include "support/tiny_model.h"
 
 namespace qevict::test {
@@ -38,13 +39,6 @@ class SequencesTest : public ::testing::TestWithParam<size_t> {
   static std::unique_ptr<Sequence> New(Engine& engine) { return engine.NewSequence(1024).value(); }
   static std::vector<Token> Prompt(size_t count, uint64_t seed) {
     return RandomTokens(Config(), count, seed);
-  }
-  static std::vector<float> Prefill(Engine& engine, Sequence& sequence,
-                                    std::span<const Token> tokens) {
-    std::vector<float> logits;
-    const Status status = engine.Prefill(sequence, tokens, &logits);
-    if (!status) ADD_FAILURE() << status.error().message;
-    return logits;
   }
   static std::vector<float> Alone(Engine& engine, std::span<const Token> tokens) {
     const auto sequence = New(engine);

@@ -14,22 +14,29 @@ class StoreKvTest : public ::testing::TestWithParam<KernelVariant<StoreKvFn>> {
   };
   struct Shape {
     size_t tokens, head_dim, slot, stride;
+    size_t slots() const {  // that are written, in whole blocks
+      return (slot + tokens + kKeyBlockTokens - 1) / kKeyBlockTokens * kKeyBlockTokens;
+    }
   };
+  static StoreKvArgs Rows(const Shape& shape, const std::vector<float>& k,
+                          const std::vector<float>& v) {
+    return {.tokens = shape.tokens,
+            .head_dim = shape.head_dim,
+            .k = k.data(),
+            .v = v.data(),
+            .k_stride = shape.stride,
+            .v_stride = shape.stride,
+            .slot = shape.slot};
+  }
   static Stored Run(StoreKvFn run, const Shape& shape, const std::vector<float>& k,
                     const std::vector<float>& v) {
-    const size_t slots =
-        (shape.slot + shape.tokens + kKeyBlockTokens - 1) / kKeyBlockTokens * kKeyBlockTokens;
+    const size_t slots = shape.slots();
     Stored stored{std::vector<F16>(slots * shape.head_dim, 0x5555),
                   std::vector<F16>(slots * shape.head_dim, 0x5555)};
-    run({.tokens = shape.tokens,
-         .head_dim = shape.head_dim,
-         .k = k.data(),
-         .v = v.data(),
-         .k_stride = shape.stride,
-         .v_stride = shape.stride,
-         .k_out = stored.k.data(),
-         .v_out = stored.v.data(),
-         .slot = shape.slot});
+    StoreKvArgs args = Rows(shape, k, v);
+    args.k_out = stored.k.data();
+    args.v_out = stored.v.data();
+    run(args);
     return stored;
   }
   // The same as int8, with what the storage held before in all that is not written.
@@ -40,21 +47,15 @@ class StoreKvTest : public ::testing::TestWithParam<KernelVariant<StoreKvFn>> {
   };
   static StoredQ8 RunQ8(StoreKvFn run, const Shape& shape, const std::vector<float>& k,
                         const std::vector<float>& v) {
-    const size_t slots =
-        (shape.slot + shape.tokens + kKeyBlockTokens - 1) / kKeyBlockTokens * kKeyBlockTokens;
+    const size_t slots = shape.slots();
     StoredQ8 stored;
     for (auto* codes : {&stored.k, &stored.v}) codes->assign(slots * shape.head_dim, 0x55);
     for (auto* scales : {&stored.k_scales, &stored.v_scales})
       scales->assign(slots * Q8Groups(shape.head_dim), 0x5555);
-    run({.tokens = shape.tokens,
-         .head_dim = shape.head_dim,
-         .k = k.data(),
-         .v = v.data(),
-         .k_stride = shape.stride,
-         .v_stride = shape.stride,
-         .k8_out = {stored.k.data(), stored.k_scales.data()},
-         .v8_out = {stored.v.data(), stored.v_scales.data()},
-         .slot = shape.slot});
+    StoreKvArgs args = Rows(shape, k, v);
+    args.k8_out = {stored.k.data(), stored.k_scales.data()};
+    args.v8_out = {stored.v.data(), stored.v_scales.data()};
+    run(args);
     return stored;
   }
   void ExpectSameQ8(const Shape& shape, const std::vector<float>& k, const std::vector<float>& v) {

@@ -116,10 +116,12 @@ void ScoreRows(InPairs /*mode*/, const AttendPrefillArgs& args, size_t row, cons
       sum = hn::MulAdd(LoadFloats(q + c), LoadFloats(tile.mean + c), sum);
     offset[r] = hn::GetLane(hn::SumOfLanes(FloatTag(), sum));
   }
-  ScorePairs<kRows>({tile.q_pairs + row * head_dim / 2, head_dim / 2},
-                    {tile.k_pairs + columns.begin * head_dim / 2,
-                     (columns.end - columns.begin) / kKeyBlockTokens, head_dim},
-                    offset, tile.scores + columns.begin, kPrefillKeyTile);
+  ScoreTile<kRows>({tile.q_pairs + row * head_dim / 2, head_dim / 2},
+                   KeyTile<Pair>{tile.k_pairs + columns.begin * head_dim / 2,
+                                 (columns.end - columns.begin) / kKeyBlockTokens,
+                                 head_dim / 2,
+                                 {}},
+                   tile.scores + columns.begin, kPrefillKeyTile, offset);
 }
 
 template <size_t kRows>
@@ -131,9 +133,10 @@ void AddRows(InPairs /*mode*/, const AttendPrefillArgs& args, size_t row, const 
     NarrowFloats(tile.scores + r * kPrefillKeyTile + at.columns.begin, count,
                  weights + r * kPrefillKeyTile / 2);
   }
-  AddPairValues<kRows>({weights, kPrefillKeyTile / 2},
-                       {tile.v_pairs + at.columns.begin * head_dim / 2, count, head_dim}, rescale,
-                       args.state.o + row * head_dim);
+  AddValues<kRows>(
+      {weights, kPrefillKeyTile / 2},
+      ValueTile<Pair>{tile.v_pairs + at.columns.begin * head_dim / 2, count / 2, head_dim, {}},
+      rescale, args.state.o + row * head_dim);
 }
 
 // The mean of keys that every row of the call sees: the result of a row depends on no key that it

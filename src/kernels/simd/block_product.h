@@ -1,8 +1,8 @@
 // The product that both halves of attention are made of, at register level:
 //   c[r, j] += sum_i a[r, i] b[i, j],   r < kRows,  j < kVectors * kFloatLanes
 // For scores a is q and b a block of K (channel by token); for values a is p and b a strip of V
-// (token by channel). b is f16 or f32; each of its vectors is loaded and converted once for all
-// rows.
+// (token by channel). b is f16, f32, int8, or pairs of bf16 (simd/pair_product.h); each of its
+// vectors is loaded and converted once for all rows.
 #pragma once
 
 #include "kernels/simd/level.h"
@@ -17,12 +17,26 @@ struct Columns {
   size_t row_stride;
 };
 
+// What stands beside an element of b in a, the vectors of both, and what their product is.
+template <typename Element>
+struct Operand {
+  using Value = float;
+  using Vec = FloatVec;
+  static HWY_INLINE Vec Load(const Element* from) { return LoadFloats(from); }
+  static HWY_INLINE Vec Set(Value value) { return hn::Set(FloatTag(), value); }
+  static HWY_INLINE FloatVec MulAdd(Vec a, Vec b, FloatVec c) { return hn::MulAdd(a, b, c); }
+};
+
 // Row r of a at base + r * stride; for int8 values, of group g of channels at + g * group_stride.
-struct Rows {
-  const float* base;
+template <typename Value>
+struct RowsOf {
+  const Value* base;
   size_t stride;
   size_t group_stride = 0;
 };
+using Rows = RowsOf<float>;
+template <typename Element>
+using RowsBeside = RowsOf<typename Operand<Element>::Value>;
 
 // Asks for memory that a later product will read, at the pace at which this one reads its own.
 struct Prefetch {
@@ -52,6 +66,13 @@ struct Accumulators {
     for (size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
       for (size_t v = 0; v < kVectors; ++v) at[r][v] = hn::Zero(FloatTag());
+    }
+  }
+  HWY_INLINE void Fill(const float* row_value) {
+#pragma GCC unroll 16
+    for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (size_t v = 0; v < kVectors; ++v) at[r][v] = hn::Set(FloatTag(), row_value[r]);
     }
   }
   HWY_INLINE void LoadScaled(const float* from, size_t stride, const float* row_scale) {
@@ -123,43 +144,43 @@ HWY_INLINE void ForEachStep(size_t first, size_t vectors, Body body) {
 
 // kSame neighbouring vectors of b have the same a, the next ones that of the next group.
 template <size_t kRows, size_t kVectors, typename Element, size_t kSame = kVectors>
-HWY_INLINE void AddProduct(Rows a, const Columns<kVectors, Element>& b, size_t depth,
+HWY_INLINE void AddProduct(RowsBeside<Element> a, const Columns<kVectors, Element>& b, size_t depth,
                            Prefetch& prefetch, Accumulators<kRows, kVectors>& c) {
   static_assert(kVectors % kSame == 0);
+  using Op = Operand<Element>;
   // The shorter side stays in registers while the longer passes by, one vector at a time.
   for (size_t i = 0; i < depth; ++i) {
     if constexpr (sizeof(Element) < sizeof(float))
       prefetch.Advance<kVectors * kFloatLanes * sizeof(Element)>();
     if constexpr (kVectors <= kRows) {
-      FloatVec columns[kVectors];
+      typename Op::Vec columns[kVectors];
 #pragma GCC unroll 16
-      for (size_t v = 0; v < kVectors; ++v) columns[v] = LoadFloats(b.at[v] + i * b.row_stride);
+      for (size_t v = 0; v < kVectors; ++v) columns[v] = Op::Load(b.at[v] + i * b.row_stride);
 #pragma GCC unroll 16
       for (size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
         for (size_t g = 0; g < kVectors / kSame; ++g) {
-          const FloatVec factor =
-              hn::Set(FloatTag(), a.base[g * a.group_stride + r * a.stride + i]);
+          const auto factor = Op::Set(a.base[g * a.group_stride + r * a.stride + i]);
 #pragma GCC unroll 16
           for (size_t v = g * kSame; v < (g + 1) * kSame; ++v) {
-            c.at[r][v] = hn::MulAdd(factor, columns[v], c.at[r][v]);
+            c.at[r][v] = Op::MulAdd(factor, columns[v], c.at[r][v]);
           }
         }
       }
     } else {
 #pragma GCC unroll 16
       for (size_t g = 0; g < kVectors / kSame; ++g) {
-        FloatVec factors[kRows];
+        typename Op::Vec factors[kRows];
 #pragma GCC unroll 16
         for (size_t r = 0; r < kRows; ++r) {
-          factors[r] = hn::Set(FloatTag(), a.base[g * a.group_stride + r * a.stride + i]);
+          factors[r] = Op::Set(a.base[g * a.group_stride + r * a.stride + i]);
         }
 #pragma GCC unroll 16
         for (size_t v = g * kSame; v < (g + 1) * kSame; ++v) {
-          const FloatVec column = LoadFloats(b.at[v] + i * b.row_stride);
+          const auto column = Op::Load(b.at[v] + i * b.row_stride);
 #pragma GCC unroll 16
           for (size_t r = 0; r < kRows; ++r) {
-            c.at[r][v] = hn::MulAdd(factors[r], column, c.at[r][v]);
+            c.at[r][v] = Op::MulAdd(factors[r], column, c.at[r][v]);
           }
         }
       }
@@ -191,26 +212,32 @@ HWY_INLINE void WithRows(size_t rows, const Fn& fn) {
   }
 }
 
-// scores[r, t] = q[r] . k[t] of all tokens of `blocks` K blocks; k is [blocks][head_dim][16].
+// scores[r, t] = q[r] . k[t] of all tokens of `blocks` K blocks, plus offset[r] unless that is
+// null; k is [blocks][depth][16], depth the channels, or pairs of them.
 template <typename Element>
 struct KeyTile {
   const Element* k;
-  size_t blocks, head_dim;
+  size_t blocks, depth;
   Prefetch prefetch;
 };
 template <size_t kRows, typename Element>
-HWY_INLINE void ScoreTile(Rows q, KeyTile<Element> tile, float* scores, size_t stride) {
+HWY_INLINE void ScoreTile(RowsBeside<Element> q, KeyTile<Element> tile, float* scores,
+                          size_t stride, const float* offset = nullptr) {
   const auto step = [&]<size_t kVectors>(size_t first) {
     Columns<kVectors, Element> columns;
     columns.row_stride = kKeyBlockTokens;
 #pragma GCC unroll 16
     for (size_t v = 0; v < kVectors; ++v) {
       const size_t block = (first + v) / kBlockVectors, vector = (first + v) % kBlockVectors;
-      columns.at[v] = tile.k + block * tile.head_dim * kKeyBlockTokens + vector * kFloatLanes;
+      columns.at[v] = tile.k + block * tile.depth * kKeyBlockTokens + vector * kFloatLanes;
     }
     Accumulators<kRows, kVectors> c;
-    c.Clear();
-    AddProduct(q, columns, tile.head_dim, tile.prefetch, c);
+    if (offset == nullptr) {
+      c.Clear();
+    } else {
+      c.Fill(offset);
+    }
+    AddProduct(q, columns, tile.depth, tile.prefetch, c);
     c.Store(scores + first * kFloatLanes, stride);
   };
   ForEachStep<StepVectors(kRows)>(0, tile.blocks * kBlockVectors, step);
@@ -263,16 +290,17 @@ HWY_INLINE void ScoreTile(Rows q, Q8KeyTile tile, float* scores, size_t stride) 
   ForEachStep<kStep>(0, tile.blocks * kBlockVectors, step);
 }
 
-// o[r] = rescale[r] o[r] + sum_t weights[r, t] v[t] for tokens t of v, [tokens][head_dim]; rows of
-// o are head_dim apart.
+// o[r] = rescale[r] o[r] + sum_t weights[r, t] v[t]; v is [depth][head_dim], depth the tokens, or
+// pairs of them; rows of o are head_dim apart.
 template <typename Element>
 struct ValueTile {
   const Element* v;
-  size_t tokens, head_dim;
+  size_t depth, head_dim;
   Prefetch prefetch;
 };
 template <size_t kRows, typename Element>
-HWY_INLINE void AddValues(Rows weights, ValueTile<Element> tile, const float* rescale, float* o) {
+HWY_INLINE void AddValues(RowsBeside<Element> weights, ValueTile<Element> tile,
+                          const float* rescale, float* o) {
   const auto step = [&]<size_t kVectors>(size_t first) {
     Columns<kVectors, Element> columns;
     columns.row_stride = tile.head_dim;
@@ -280,7 +308,7 @@ HWY_INLINE void AddValues(Rows weights, ValueTile<Element> tile, const float* re
     for (size_t v = 0; v < kVectors; ++v) columns.at[v] = tile.v + (first + v) * kFloatLanes;
     Accumulators<kRows, kVectors> c;
     c.LoadScaled(o + first * kFloatLanes, tile.head_dim, rescale);
-    AddProduct(weights, columns, tile.tokens, tile.prefetch, c);
+    AddProduct(weights, columns, tile.depth, tile.prefetch, c);
     c.Store(o + first * kFloatLanes, tile.head_dim);
   };
   ForEachStep<StepVectors(kRows)>(0, tile.head_dim / kFloatLanes, step);
