@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 #include "cache/decode_split.h"
 #include "core/check.h"
@@ -15,7 +16,8 @@ uint32_t QueryBlockTokens(uint32_t group) { return std::max<uint32_t>(1, kPrefil
 
 }  // namespace
 
-// A thread's own room, written by no other.
+// A thread's own room, written by no other. Bind makes it large enough: a failed allocation on a
+// graph's thread would end the program.
 struct BatchAttention::Scratch {
   explicit Scratch(const KvShape& shape)
       : rows(std::max<size_t>(kPrefillMaxRows, shape.group)),
@@ -25,7 +27,8 @@ struct BatchAttention::Scratch {
         o(rows * shape.head_dim),
         row_begin(rows),
         row_end(rows),
-        tiles(PrefillScratchFloats(shape.head_dim) + 16) {}
+        tiles(PrefillScratchFloats(shape.head_dim) + 16),
+        codes_m(rows) {}
   AttentionState state() { return {m.data(), d.data(), o.data()}; }
   float* aligned_tiles() {
     return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(tiles.data()) + 63) / 64 * 64);
@@ -125,6 +128,38 @@ void BatchAttention::PlanLayer(LayerId id, Layer& layer) const {
   });
 }
 
+void BatchAttention::ReserveScratch(const BatchSlice& slice, const HeadKeys& keys) {
+  const size_t group = shape_.group,
+               codes = slice.kv->windows(keys.layer, keys.head).attended().size();
+  const bool decodes = slice.tokens == 1, votes = slice.votes(keys.layer);
+  const size_t rows = group * std::min(slice.tokens, QueryBlockTokens(shape_.group));
+  // A decoded token's masses of all windows, or a prompt's of the codes.
+  const size_t windows =
+      decodes && votes ? slice.kv->full_mass(keys.layer, keys.head).size() + codes : codes;
+  for (const auto& scratch : scratch_) {
+    code_attention_.Reserve(rows, slice.kv->windows(keys.layer, keys.head), scratch->codes);
+    if (!votes) continue;
+    if (scratch->masses.size() < rows * windows) scratch->masses.resize(rows * windows);
+    votes_.Reserve(rows, codes, scratch->votes);
+  }
+}
+
+Status BatchAttention::ReserveScratch() {
+  try {
+    for (const BatchSlice& slice : slices_) {
+      for (uint32_t l = 0; l < shape_.layers; ++l) {
+        if (!slice.kv->routed(LayerId(l))) continue;
+        for (uint32_t h = 0; h < shape_.kv_heads; ++h)
+          ReserveScratch(slice, {slice.kv, LayerId(l), KvHeadId(h)});
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory,
+                "not enough memory for the working room of attention; lower --chunk");
+  }
+  return {};
+}
+
 Status BatchAttention::Bind(std::span<const BatchSlice> slices) {
   slices_.assign(slices.begin(), slices.end());
   for (const BatchSlice& slice : slices_) {
@@ -154,7 +189,7 @@ Status BatchAttention::Bind(std::span<const BatchSlice> slices) {
   if (bytes > partials_.size_bytes()) {
     QEVICT_ASSIGN_OR_RETURN(partials_, AlignedBuffer::Allocate(bytes + bytes / 2));
   }
-  return {};
+  return ReserveScratch();
 }
 
 void BatchAttention::Attend(LayerId id, RowsView q, float* out, size_t thread, size_t threads) {
@@ -272,15 +307,15 @@ void BatchAttention::FinishHead(LayerId id, const Item& item, float* out, Scratc
     const std::span<MassUnits> masses[] = {slice.kv->full_mass(id, keys.head),
                                            slice.kv->code_mass(id, keys.head)};
     const size_t windows = masses[0].size() + masses[1].size();
-    scratch.masses.assign(group * windows, 0.0f);
+    const std::span rows(scratch.masses.data(), group * windows);
+    std::ranges::fill(rows, 0.0f);
     for (uint32_t p = head.first_partial; p < head.first_partial + head.partials; ++p) {
       const Part& part = layer.parts[p];
       GatherMasses(keys, part, masses_.as<float>() + part.masses,
-                   p == head.first_partial ? scratch.m.data() : Partial(p).m, whole,
-                   scratch.masses);
+                   p == head.first_partial ? scratch.m.data() : Partial(p).m, whole, rows);
     }
-    ReduceGroup(slice.kv->scoring().group, group, windows, scratch.masses.data(), windows);
-    const float* mass = scratch.masses.data();
+    ReduceGroup(slice.kv->scoring().group, group, windows, rows.data(), windows);
+    const float* mass = rows.data();
     for (const std::span<MassUnits>& tier : masses) {
       for (MassUnits& into : tier) into += ToMassUnits(*mass++);
     }
@@ -329,7 +364,6 @@ void BatchAttention::AttendPrompt(LayerId layer, const Item& item, RowsView q, f
   if (slice.kv->routed(layer)) {
     const HeadWindows& windows = slice.kv->windows(layer, kv_head);
     const uint32_t codes = uint32_t(windows.attended().size());
-    if (votes) scratch.masses.resize(tokens * group * codes);
     code_attention_.Attend({.rows = tokens * group,
                             .q = scratch.q.data(),
                             .windows = &windows,
@@ -339,7 +373,7 @@ void BatchAttention::AttendPrompt(LayerId layer, const Item& item, RowsView q, f
                             .masses = votes ? scratch.masses.data() : nullptr,
                             .mass_stride = codes},
                            scratch.codes);
-    if (votes) scratch.codes_m.assign(scratch.m.begin(), scratch.m.end());
+    if (votes) std::ranges::copy(scratch.m, scratch.codes_m.begin());
   } else {
     ResetState(scratch.state(), tokens * group, head_dim);
   }

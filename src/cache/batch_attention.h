@@ -66,6 +66,9 @@ class BatchAttention final : public CacheAttention {
   };
   struct Scratch;
 
+  // Error kOutOfMemory.
+  Status ReserveScratch();
+  void ReserveScratch(const BatchSlice& slice, const HeadKeys& keys);
   void PlanLayer(LayerId id, Layer& layer) const;
   void PlanHead(LayerId id, uint32_t slice, KvHeadId kv_head, Layer& layer) const;
   // Ranges of the keys that a query in `cell` sees, one after another.

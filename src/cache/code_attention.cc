@@ -9,12 +9,28 @@ namespace {
 // Tokens of one kernel call: bounds the room for biases.
 constexpr uint32_t kCallTokens = 2048;
 
+uint32_t CallWindows(uint32_t omega) { return std::max(1u, kCallTokens / omega); }
+
 }  // namespace
 
 CodeAttention::CodeAttention(const KvShape& shape, Isa isa)
     : head_dim_(shape.head_dim),
       attend_codes_(SelectVariant(AttendCodesVariants(), isa)),
       dot_rows_(SelectVariant(DotRowsVariants(), isa)) {}
+
+void CodeAttention::Reserve(size_t rows, const HeadWindows& windows, Scratch& scratch) const {
+  const size_t call = std::min<size_t>(windows.attended().size(), CallWindows(windows.omega()));
+  const auto grow = [](auto& room, size_t size) {
+    if (room.size() < size) room.resize(size);
+  };
+  grow(scratch.q, rows * head_dim_);
+  grow(scratch.q_scale, rows);
+  grow(scratch.mean_queries, rows * head_dim_);
+  grow(scratch.bias, rows * call);
+  grow(scratch.m_before, rows);
+  scratch.turns.reserve(call);
+  scratch.bias_of_window.reserve(call);
+}
 
 void CodeAttention::PrepareBias(const Args& args, uint32_t first, uint32_t last,
                                 Scratch& scratch) const {
@@ -29,7 +45,6 @@ void CodeAttention::PrepareBias(const Args& args, uint32_t first, uint32_t last,
     block = its_block;
     scratch.bias_of_window.push_back(uint32_t(scratch.turns.size()) - 1);
   }
-  scratch.bias.resize(args.rows * scratch.turns.size());
   dot_rows_({.rows = args.rows,
              .columns = scratch.turns.size(),
              .depth = head_dim_,
@@ -44,10 +59,6 @@ void CodeAttention::Attend(const Args& args, Scratch& scratch) const {
   if (args.first >= args.last) return;
   const WindowCodec& codec = args.windows->codec();
   const HeadCodec& head_codec = args.windows->head_codec();
-  const size_t floats = args.rows * head_dim_;
-  scratch.q.resize(floats);
-  scratch.q_scale.resize(args.rows);
-  scratch.mean_queries.resize(floats);
   for (size_t r = 0; r < args.rows; ++r) {
     const float* q = args.q + r * head_dim_;
     scratch.q_scale[r] = head_codec.TransformQuery(q, scratch.q.data() + r * head_dim_);
@@ -55,11 +66,11 @@ void CodeAttention::Attend(const Args& args, Scratch& scratch) const {
              scratch.mean_queries.data() + r * head_dim_);
   }
   const uint32_t omega = args.windows->omega();
-  const uint32_t call_windows = std::max(1u, kCallTokens / omega);
+  const uint32_t call_windows = CallWindows(omega);
   for (uint32_t first = args.first; first < args.last; first += call_windows) {
     const uint32_t last = std::min(args.last, first + call_windows);
     PrepareBias(args, first, last, scratch);
-    scratch.m_before.assign(args.state.m, args.state.m + args.rows);
+    std::copy_n(args.state.m, args.rows, scratch.m_before.begin());
     attend_codes_({.rows = args.rows,
                    .format = head_codec.format(),
                    .q = scratch.q.data(),

@@ -36,6 +36,8 @@ class CodeAttention {
   };
 
   CodeAttention(const KvShape& shape, Isa isa);
+  // Room for `rows` over `windows` codes; Attend then allocates nothing. Throws std::bad_alloc.
+  void Reserve(size_t rows, const HeadWindows& windows, Scratch& scratch) const;
   void Attend(const Args& args, Scratch& scratch) const;
 
  private:

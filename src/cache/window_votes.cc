@@ -51,6 +51,18 @@ Status WindowVotes::Prepare(const Geometry& geometry) {
   return {};
 }
 
+void WindowVotes::Reserve(size_t rows, size_t codes, Scratch& scratch) const {
+  const auto grow = [](auto& room, size_t size) {
+    if (room.size() < size) room.resize(size);
+  };
+  grow(scratch.m, rows);
+  grow(scratch.d, rows);
+  grow(scratch.o, rows * shape_.head_dim);
+  grow(scratch.row_begin, rows);
+  grow(scratch.row_end, rows);
+  grow(scratch.sums, std::max<size_t>(codes, shape_.head_dim));  // a call's columns, or all codes
+}
+
 const WindowVotes::Columns& WindowVotes::ColumnsOf(const Geometry& geometry) const {
   const auto found = std::ranges::find_if(columns_, [&](const Columns& columns) {
     return columns.omega == geometry.omega && columns.sinks == geometry.sinks;
@@ -61,7 +73,7 @@ const WindowVotes::Columns& WindowVotes::ColumnsOf(const Geometry& geometry) con
 
 void WindowVotes::Add(const Args& args, const Rows& rows, Scratch& scratch) const {
   const uint32_t group = shape_.group;
-  scratch.sums.assign(rows.windows, 0);
+  std::fill_n(scratch.sums.begin(), rows.windows, MassUnits{0});
   for (uint32_t t = 0; t < args.tokens; ++t) {
     float* token = rows.rows + size_t{t} * group * rows.stride;
     for (uint32_t g = 0; g < group; ++g) {
@@ -83,11 +95,6 @@ void WindowVotes::Count(const Args& args, Scratch& scratch) const {
   const Columns& columns = ColumnsOf(args.geometry);
   const uint32_t omega = args.geometry.omega, sinks = args.geometry.sinks;
   const size_t rows = size_t{args.tokens} * shape_.group, head_dim = shape_.head_dim;
-  scratch.m.resize(rows);
-  scratch.d.resize(rows);
-  scratch.o.resize(rows * head_dim);
-  scratch.row_begin.resize(rows);
-  scratch.row_end.resize(rows);
   const AttentionState state{scratch.m.data(), scratch.d.data(), scratch.o.data()};
   const uint32_t end_cell = args.first_cell + args.tokens;
   for (uint32_t place = 0; sinks + place * omega < end_cell; place += columns.windows) {

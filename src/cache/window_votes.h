@@ -43,6 +43,9 @@ class WindowVotes {
   WindowVotes(const KvShape& shape, Isa isa);
   // Makes the columns of a geometry. Error kOutOfMemory. Not while votes are counted.
   Status Prepare(const Geometry& geometry);
+  // Room for blocks of `rows` query rows and a head of so many codes; Count and Add then allocate
+  // nothing. Throws std::bad_alloc.
+  void Reserve(size_t rows, size_t codes, Scratch& scratch) const;
   void Count(const Args& args, Scratch& scratch) const;
 
   // What each token's group gives, added to `masses`, by several threads at a time. rows: [tokens,

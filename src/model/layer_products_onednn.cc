@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <map>
 #include <new>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -286,19 +285,13 @@ class OneDnnProducts final : public LayerProducts {
 
 // [outputs of the panel, inputs] in f32.
 void OneDnnProduct::UnpackPanel(const Panel& panel, float* to) const {
-  const size_t inputs = shape_.inputs;
   uint32_t begin = 0;  // of the part
   for (const StoredWeight& part : linear_->stored) {
     const uint32_t from = std::max(panel.first, begin);
     const uint32_t until = std::min(panel.first + panel.outputs, begin + part.outputs);
-    const size_t row_bytes = ggml_row_size(part.type, int64_t(inputs));
-    for (uint32_t row = from; row < until; ++row, to += inputs) {
-      const uint8_t* bytes = part.bytes + size_t{row - begin} * row_bytes;
-      if (part.type == GGML_TYPE_F32) {
-        std::memcpy(to, bytes, row_bytes);
-      } else {
-        ggml_get_type_traits(part.type)->to_float(bytes, to, int64_t(inputs));
-      }
+    if (from < until) {
+      part.Unpack(from - begin, until - from, shape_.inputs, to);
+      to += size_t{until - from} * shape_.inputs;
     }
     begin += part.outputs;
   }

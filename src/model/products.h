@@ -1,12 +1,31 @@
-// Who multiplies the rows of a long prompt with the weights, and how exactly.
+// Who multiplies with the weights, and how exactly.
 #pragma once
+
+#include <string_view>
 
 namespace qevict {
 
 enum class Products {
-  kFastest,  // oneDNN in the best type that the CPU multiplies, else ggml; attention in bf16 too
-  kFloat32,  // oneDNN in f32, to measure what rounding does; else ggml
-  kGgml,     // as every batch; attention in f32
+  // Long prompts: oneDNN in the best type that the CPU multiplies, else ggml; attention in bf16
+  // too. The rest: ggml.
+  kFastest,
+  // ggml throughout; attention in f32.
+  kGgml,
+  // All in f32, from weights that are unpacked when the model is loaded (4 bytes each): to measure
+  // without the rounding of activations that the others do.
+  kFloat32,
 };
+
+constexpr std::string_view ProductsName(Products products) {
+  switch (products) {
+    case Products::kFastest:
+      return "auto";
+    case Products::kGgml:
+      return "ggml";
+    case Products::kFloat32:
+      return "f32";
+  }
+  return "";
+}
 
 }  // namespace qevict

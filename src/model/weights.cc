@@ -22,6 +22,18 @@ void ReleasePages(const uint8_t* bytes, size_t size) {
 
 }  // namespace
 
+void StoredWeight::Unpack(uint32_t first, uint32_t rows, size_t inputs, float* to) const {
+  const size_t row_bytes = ggml_row_size(type, int64_t(inputs));
+  const uint8_t* from = bytes + first * row_bytes;
+  if (type == GGML_TYPE_F32) {
+    std::memcpy(to, from, rows * row_bytes);
+    return;
+  }
+  const ggml_to_float_t to_float = ggml_get_type_traits(type)->to_float;
+  for (uint32_t row = 0; row < rows; ++row, from += row_bytes, to += inputs)
+    to_float(from, to, int64_t(inputs));
+}
+
 ggml_tensor* Linear::Apply(ggml_context* context, ggml_tensor* x) const {
   ggml_tensor* y = ggml_mul_mat(context, weight, x);
   return bias == nullptr ? y : ggml_add(context, y, bias);
@@ -36,8 +48,12 @@ void Linear::ReleaseFilePages() const {
 // Collects what goes where, then allocates each repacked buffer once and fills it.
 class WeightLoader {
  public:
-  WeightLoader(const GgufFile& file, const CpuBackend& cpu, Weights& weights)
-      : file_(file), cpu_(cpu), weights_(weights), mapped_context_(NewContext()) {}
+  WeightLoader(const GgufFile& file, const CpuBackend& cpu, Products products, Weights& weights)
+      : file_(file),
+        cpu_(cpu),
+        unpacks_(products == Products::kFloat32),
+        weights_(weights),
+        mapped_context_(NewContext()) {}
 
   // nullptr: the file has no such tensor.
   ggml_tensor* Mapped(const std::string& name) {
@@ -84,18 +100,19 @@ class WeightLoader {
         return Fail(ErrorCode::kInternal, "ggml refused a memory-mapped weight of " + file_.path());
       }
     }
-    for (auto& [type, group] : repacked_) QEVICT_RETURN_IF_ERROR(FillRepacked(type, group));
+    for (auto& [type, group] : copied_) QEVICT_RETURN_IF_ERROR(FillCopies(type, group));
     return {};
   }
 
  private:
-  struct Repacked {
+  // Repacked or unpacked.
+  struct Copy {
     ggml_tensor* tensor;
     std::vector<const ggml_tensor*> parts;
   };
-  struct RepackedGroup {
+  struct CopyGroup {
     ggml_context* context = nullptr;
-    std::vector<Repacked> tensors;
+    std::vector<Copy> tensors;
   };
 
   Linear MakeLinear(const std::vector<const ggml_tensor*>& parts, const std::string& name,
@@ -126,8 +143,8 @@ class WeightLoader {
     return tensor;
   }
 
-  // The parts stacked along their outputs: repacked when ggml can, else mapped when they follow
-  // each other in the file, else null.
+  // The parts stacked along their outputs: unpacked when that is asked for, else repacked when ggml
+  // can, else mapped when they follow each other in the file, else null.
   ggml_tensor* Place(const std::vector<const ggml_tensor*>& parts, const std::string& name) {
     int64_t rows = 0;
     bool adjacent = true;
@@ -136,11 +153,13 @@ class WeightLoader {
       adjacent &= i == 0 || file_.TensorBytes(parts[i - 1]) + ggml_nbytes(parts[i - 1]) ==
                                 file_.TensorBytes(parts[i]);
     }
-    if (ggml_backend_buffer_type_t type = RepackedType(parts[0]->type, parts[0]->ne[0], rows)) {
-      RepackedGroup& group = repacked_[type];
+    const ggml_type type = unpacks_ ? GGML_TYPE_F32 : parts[0]->type;
+    if (ggml_backend_buffer_type_t buffer_type = unpacks_
+                                                     ? ggml_backend_dev_buffer_type(cpu_.device())
+                                                     : RepackedType(type, parts[0]->ne[0], rows)) {
+      CopyGroup& group = copied_[buffer_type];
       if (group.context == nullptr) group.context = NewContext();
-      ggml_tensor* tensor =
-          ggml_new_tensor_2d(group.context, parts[0]->type, parts[0]->ne[0], rows);
+      ggml_tensor* tensor = ggml_new_tensor_2d(group.context, type, parts[0]->ne[0], rows);
       ggml_set_name(tensor, name.c_str());
       group.tensors.push_back({tensor, parts});
       return tensor;
@@ -162,7 +181,7 @@ class WeightLoader {
     return nullptr;
   }
 
-  Status FillRepacked(ggml_backend_buffer_type_t type, const RepackedGroup& group) {
+  Status FillCopies(ggml_backend_buffer_type_t type, const CopyGroup& group) {
     ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors_from_buft(group.context, type);
     if (buffer == nullptr) {
       return Fail(ErrorCode::kOutOfMemory,
@@ -170,37 +189,55 @@ class WeightLoader {
     }
     weights_.buffers_.emplace_back(buffer);
     ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-    std::vector<uint8_t> joined;
-    for (const Repacked& repacked : group.tensors) {
-      const uint8_t* bytes = file_.TensorBytes(repacked.parts[0]);
-      if (repacked.parts.size() > 1) {
-        joined.clear();
-        for (const ggml_tensor* part : repacked.parts) {
-          const uint8_t* from = file_.TensorBytes(part);
-          joined.insert(joined.end(), from, from + ggml_nbytes(part));
-        }
-        bytes = joined.data();
+    for (const Copy& copy : group.tensors) {
+      if (unpacks_) {
+        Unpack(copy);
+      } else {
+        Repack(copy);
       }
-      ggml_backend_tensor_set(repacked.tensor, bytes, 0, ggml_nbytes(repacked.tensor));
-      for (const ggml_tensor* part : repacked.parts)
+      for (const ggml_tensor* part : copy.parts)
         ReleasePages(file_.TensorBytes(part), ggml_nbytes(part));
     }
     return {};
   }
 
+  // ggml's buffer repacks what it is given, which must be the whole tensor.
+  void Repack(const Copy& copy) const {
+    std::vector<uint8_t> joined;
+    const uint8_t* bytes = file_.TensorBytes(copy.parts[0]);
+    if (copy.parts.size() > 1) {
+      for (const ggml_tensor* part : copy.parts) {
+        const uint8_t* from = file_.TensorBytes(part);
+        joined.insert(joined.end(), from, from + ggml_nbytes(part));
+      }
+      bytes = joined.data();
+    }
+    ggml_backend_tensor_set(copy.tensor, bytes, 0, ggml_nbytes(copy.tensor));
+  }
+
+  void Unpack(const Copy& copy) const {
+    float* into = static_cast<float*>(copy.tensor->data);
+    for (const ggml_tensor* part : copy.parts) {
+      const StoredWeight stored{file_.TensorBytes(part), part->type, uint32_t(part->ne[1])};
+      stored.Unpack(0, stored.outputs, size_t(part->ne[0]), into);
+      into += ggml_nelements(part);
+    }
+  }
+
   const GgufFile& file_;
   const CpuBackend& cpu_;
+  bool unpacks_;
   Weights& weights_;
   ggml_context* mapped_context_;
   std::vector<std::pair<ggml_tensor*, const uint8_t*>> mapped_;
-  std::map<ggml_backend_buffer_type_t, RepackedGroup> repacked_;
+  std::map<ggml_backend_buffer_type_t, CopyGroup> copied_;
   bool misaligned_ = false;
 };
 
 Result<Weights> Weights::Load(const GgufFile& file, const Hyperparameters& shape,
-                              const CpuBackend& cpu) {
+                              const CpuBackend& cpu, Products products) {
   Weights weights;
-  WeightLoader loader(file, cpu, weights);
+  WeightLoader loader(file, cpu, products, weights);
   weights.token_embedding = loader.Mapped("token_embd.weight");
   weights.output_norm = loader.Mapped("output_norm.weight");
   weights.output = loader.LoadLinear("output");

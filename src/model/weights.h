@@ -1,5 +1,6 @@
 // The weights of a model: memory-mapped where ggml computes from the file's own layout, copied once
-// where it has a repacked layout that multiplies faster.
+// where it has a repacked layout that multiplies faster, or unpacked to f32 where that is asked
+// for.
 #pragma once
 
 #include <ggml.h>
@@ -10,6 +11,7 @@
 #include "model/cpu_backend.h"
 #include "model/gguf_file.h"
 #include "model/hyperparameters.h"
+#include "model/products.h"
 
 namespace qevict {
 
@@ -18,6 +20,8 @@ struct StoredWeight {
   const uint8_t* bytes = nullptr;  // mapped, [outputs] rows
   ggml_type type = GGML_TYPE_F32;
   uint32_t outputs = 0;
+  // to: [rows, inputs], of the rows from `first` on.
+  void Unpack(uint32_t first, uint32_t rows, size_t inputs, float* to) const;
 };
 
 // y = W x + b by ggml. Products of a long prompt may be another library's
@@ -46,10 +50,11 @@ struct LayerWeights {
 
 class Weights {
  public:
-  // `file` must outlive the weights and has passed ValidateTensors. Errors: kUnsupported (tensors
-  // that are aligned to less than 32 bytes), kOutOfMemory, kInternal (ggml refuses the weights).
+  // `file` must outlive the weights and has passed ValidateTensors. Linears are f32 in memory where
+  // `products` is kFloat32, so that ggml rounds no activations. Errors: kUnsupported (tensors that
+  // are aligned to less than 32 bytes), kOutOfMemory, kInternal (ggml refuses the weights).
   [[nodiscard]] static Result<Weights> Load(const GgufFile& file, const Hyperparameters& shape,
-                                            const CpuBackend& cpu);
+                                            const CpuBackend& cpu, Products products);
 
   ggml_tensor* token_embedding = nullptr;  // [embedding, vocab]
   ggml_tensor* output_norm = nullptr;

@@ -50,6 +50,8 @@ struct TieredConfig {
   const RoutingPolicy* policy = nullptr;  // null: as `room` says
   ScoringConfig scoring = {};
   KvType kv_type = KvType::kF16;
+  void (*before_attend)() = nullptr;  // on each thread
+  void (*after_attend)() = nullptr;
 };
 
 inline KvShape SmallShape(uint32_t head_dim, bool swa) {
@@ -299,7 +301,9 @@ class TieredCase {
       attention_->Store(layer, {k.data(), kv_row}, {v.data(), kv_row}, t, n);
     });
     OnThreads([&](size_t t, size_t n) {
+      if (config_.before_attend != nullptr) config_.before_attend();
       attention_->Attend(layer, {q.data(), q_row}, out.data(), t, n);
+      if (config_.after_attend != nullptr) config_.after_attend();
     });
     if (compared == Compared::kWithOracle) Compare(layer, chunk, q, out);
     all.insert(all.end(), out.begin(), out.end());

@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "support/real_model.h"
 #include "support/tiny_model.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/tools/program.h"
@@ -79,6 +80,29 @@ TEST_F(MemoryTest, ThePeakOfTheProcessFallsAsTheBudgetSays) {
         << "KV " << tiered.kv_peak << ", staging " << tiered.staging;
   }
   unsetenv("QEVICT_CACHE");
+}
+
+// The weights of one layer are unpacked at a time, and rows pass in chunks.
+TEST_F(MemoryTest, ALongPromptNeedsTwoLayersOfUnpackedWeightsAnd64MiBBesideItsCacheAtMost) {
+  const std::string model = RealModel(kSmolLm2);
+  QEVICT_NEED_MODEL(model);
+  constexpr size_t kTokens = 1'600, kEmbedding = 576, kLayerWeights = 3'539'520;
+  const auto run = [&](const std::string& text) {
+    const std::string path = folder_.path() / "text";
+    std::ofstream(path) << text;
+    const ProgramRun run =
+        RunQevict({"run", "-m", model, "--raw", "--json", "-f", path, "-n", "1"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run;
+  };
+  std::string text;
+  for (size_t t = 0; t < kTokens; ++t) text += " the";
+  const ProgramRun one = run("the"), all = run(text);
+  ASSERT_GE(all.json().at("prompt_tokens").get<size_t>(), kTokens);
+  const double kv = all.json().at("kv").at("peak_bytes").get<double>();
+  const double hidden_states = double(kTokens) * kEmbedding * sizeof(float);
+  EXPECT_LE(double(all.peak_resident_bytes) - double(one.peak_resident_bytes),
+            kv + hidden_states + 2.0 * kLayerWeights * sizeof(uint16_t) + 64 * kMiB);
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace qevict::cli {
 namespace {
@@ -28,33 +28,38 @@ CLI::Option* AddParsed(CLI::App& command, const std::string& name, const std::st
       ->group(kGroup);
 }
 
-// The same for a text that is one of two names.
+template <typename T>
+using Choices = std::vector<std::pair<const char*, T>>;
+
+// The same for a text that is one of a few names.
 template <typename T, typename Target>
 CLI::Option* AddChoice(CLI::App& command, const std::string& name, const std::string& description,
-                       Target& target, const std::array<std::pair<const char*, T>, 2>& choices) {
-  return AddParsed(command, name, description, target,
-                   [name, choices](const std::string& text) -> Result<T> {
-                     for (const auto& [choice, value] : choices) {
-                       if (text == choice) return value;
-                     }
-                     return Fail(ErrorCode::kInvalidArgument,
-                                 fmt::format("{} '{}' is neither {} nor {}", name, text,
-                                             choices[0].first, choices[1].first));
-                   });
+                       Target& target, const Choices<T>& choices) {
+  return AddParsed(
+      command, name, description, target, [name, choices](const std::string& text) -> Result<T> {
+        for (const auto& [choice, value] : choices) {
+          if (text == choice) return value;
+        }
+        std::string names = choices.front().first;
+        for (size_t i = 1; i + 1 < choices.size(); ++i)
+          names += fmt::format(", {}", choices[i].first);
+        return Fail(ErrorCode::kInvalidArgument, fmt::format("{} '{}' is neither {} nor {}", name,
+                                                             text, names, choices.back().first));
+      });
 }
 
 void AddScoringFlags(CLI::App& command, ScoringChoice& choice) {
   AddChoice<ScoreWhen>(
       command, "--scoring",
       "When answers' tokens vote on windows: step (all) or event (where windows are reviewed)",
-      choice.when, {{{"step", ScoreWhen::kStep}, {"event", ScoreWhen::kEvent}}})
+      choice.when, {{"step", ScoreWhen::kStep}, {"event", ScoreWhen::kEvent}})
       ->type_name("WHEN");
   AddParsed(command, "--score-prior",
             "How many of a prompt's last tokens vote, or all (default: 32; all for qevict)",
             choice.prior_tokens, ParsePriorTokens)
       ->type_name("N");
   AddChoice<GroupMass>(command, "--score-group", "A vote of a GQA group: mean or max of its heads",
-                       choice.group, {{{"mean", GroupMass::kMean}, {"max", GroupMass::kMax}}})
+                       choice.group, {{"mean", GroupMass::kMean}, {"max", GroupMass::kMax}})
       ->type_name("HOW");
   command
       .add_flag("--score-age", choice.per_voter, "Divide scores by the votes a window could get")
@@ -99,12 +104,12 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
   AddChoice<PrefillMode>(
       command, "--prefill",
       "A long prompt: exact (as a full cache would, layer by layer) or stream (by chunks)",
-      cache.prefill, {{{"exact", PrefillMode::kExact}, {"stream", PrefillMode::kStream}}})
+      cache.prefill, {{"exact", PrefillMode::kExact}, {"stream", PrefillMode::kStream}})
       ->type_name("MODE");
   AddChoice<Promotion>(
       command, "--promotion",
       "A code that gathers attention: expand (a full window again) or pin (keep the code)",
-      cache.promotion, {{{"expand", Promotion::kExpand}, {"pin", Promotion::kPin}}})
+      cache.promotion, {{"expand", Promotion::kExpand}, {"pin", Promotion::kPin}})
       ->type_name("MODE");
   AddScoringFlags(command, cache.scoring_choice);
 }
@@ -113,14 +118,17 @@ void AddAttentionFlag(CLI::App& command, AttentionKind& attention) {
   AddChoice<AttentionKind>(
       command, "--attention",
       "fused (default), or reference: decoded, in f32, by the definition; slow, to check with",
-      attention, {{{"fused", AttentionKind::kFused}, {"reference", AttentionKind::kReference}}})
+      attention, {{"fused", AttentionKind::kFused}, {"reference", AttentionKind::kReference}})
       ->type_name("KIND");
 }
 
 void AddProductsFlag(CLI::App& command, Products& products) {
-  AddChoice<Products>(command, "--products",
-                      "Who multiplies long prompts: auto (oneDNN where it is faster) or ggml",
-                      products, {{{"auto", Products::kFastest}, {"ggml", Products::kGgml}}})
+  AddChoice<Products>(
+      command, "--products",
+      "Who multiplies: auto (oneDNN for long prompts, else ggml), ggml, or f32 "
+      "(nothing rounded, 4 bytes per weight, slow; to measure with)",
+      products,
+      {{"auto", Products::kFastest}, {"ggml", Products::kGgml}, {"f32", Products::kFloat32}})
       ->type_name("WHO")
       ->group("Engine");
 }

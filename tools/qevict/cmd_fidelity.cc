@@ -39,6 +39,7 @@ struct FidelityOptions {
   CacheConfig cache;
   bool cache_asked = false;  // --policy, --kv-budget or --kv-type was given
   AttentionKind attention = AttentionKind::kFused;
+  Products products = Products::kFastest;
   std::optional<std::string> trace;
 };
 
@@ -143,7 +144,8 @@ Result<ExitStatus> MeasureFidelity(FidelityOptions options, OutputFormat format)
                       .threads = options.threads,
                       .prefill_chunk = options.chunk,
                       .cache = options.cache,
-                      .attention = options.attention};
+                      .attention = options.attention,
+                      .products = options.products};
   config.cache.tables_folder = TablesFolder();
   // Codecs are fitted to the model when its cache has tiers.
   if (!options.cache_asked) config.cache.policy = CachePolicy::kQuant;
@@ -160,6 +162,7 @@ Result<ExitStatus> MeasureFidelity(FidelityOptions options, OutputFormat format)
                         .isa = std::string(engine->isa_name()),
                         .commit = std::string(BuildCommit()),
                         .cache = options.cache,
+                        .products = options.products,
                         .context = options.lengths.context_tokens,
                         .decode_tokens = options.lengths.decode_tokens,
                         .threads = engine->threads(),
@@ -221,6 +224,7 @@ void AddFlags(CLI::App& command, FidelityOptions& options) {
       ->check(Between(1, 4096))
       ->type_name("N")
       ->capture_default_str();
+  AddProductsFlag(command, options.products);
   AddCacheFlags(command, options.cache);
   AddAttentionFlag(command, options.attention);
   AddTraceFlag(command, options.trace);

@@ -85,6 +85,7 @@ Json FidelityJson(const FidelityReport& report) {
           {"decode_tokens", report.decode_tokens},
           {"threads", report.threads},
           {"isa", report.isa},
+          {"products", ProductsName(report.products)},
           {"commit", report.commit},
           {"rows", RowsJson(MeanRows(report.texts), report.cache)},
           {"texts", std::move(texts)}};

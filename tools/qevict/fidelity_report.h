@@ -22,6 +22,7 @@ struct FidelityText {
 struct FidelityReport {
   std::string model, isa, commit;
   CacheConfig cache;  // of the rows without a codec
+  Products products = Products::kFastest;
   uint32_t context = 0, decode_tokens = 0, threads = 0;
   std::vector<FidelityText> texts;  // at least one, all with the same rows
 };
