@@ -72,7 +72,7 @@ class GgufEngine final : public Engine {
     QEVICT_ASSIGN_OR_RETURN(
         engine->runner_,
         ModelRunner::Load(*engine->file_, engine->hyperparameters_, *engine->attention_,
-                          {engine->threads_, config.products}));
+                          {engine->threads_, engine->isa_, config.products}));
     if (config.cache.codes() || config.fit_codec)
       QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress, cancel));
     return engine;

@@ -115,11 +115,10 @@ class GraphBuilder {
 
   ggml_tensor* Multiply(const Linear& linear, ggml_tensor* x) {
     // After the last attention a few rows may be all that is left.
-    LayerProduct* product =
+    RowProduct* product =
         products_ == nullptr || x->ne[1] != graph_.shape_.rows ? nullptr : products_->Find(linear);
-    if (product == nullptr) return linear.Apply(context_, x);
-    return ggml_custom_4d(context_, GGML_TYPE_F32, linear.weight->ne[1], x->ne[1], 1, 1, &x, 1,
-                          ProductNode, GGML_N_TASKS_MAX, product);
+    return product == nullptr ? linear.Apply(context_, x)
+                              : linear.ApplyProduct(context_, *product, x);
   }
 
   ggml_tensor* Norm(ggml_tensor* x, ggml_tensor* weight) {
@@ -173,12 +172,6 @@ class GraphBuilder {
     return layer.feed_forward_post_norm == nullptr ? y : Norm(y, layer.feed_forward_post_norm);
   }
 
-  static void ProductNode(ggml_tensor* node, int thread, int threads, void* context) {
-    const ggml_tensor* x = node->src[0];
-    static_cast<LayerProduct*>(context)->Multiply(
-        static_cast<const float*>(x->data), static_cast<float*>(node->data), uint32_t(x->ne[1]),
-        size_t(thread), size_t(threads));
-  }
   static void StoreNode(ggml_tensor* node, int thread, int threads, void* context) {
     const auto* call = static_cast<const Graph::LayerCall*>(context);
     call->attention->Store(call->layer, Rows(node->src[0]), Rows(node->src[1]), size_t(thread),

@@ -13,20 +13,11 @@
 #include <string>
 
 #include "model/products.h"
+#include "model/row_product.h"
 #include "model/weights.h"
 #include "qevict/status.h"
 
 namespace qevict {
-
-// y = W x + b of many rows at once.
-class LayerProduct {
- public:
-  virtual ~LayerProduct() = default;
-  // x: [rows, inputs], y: [rows, outputs], without gaps. Called by `threads` threads at once, each
-  // with its own `thread`; each does its share of the rows. The bits of y do not depend on
-  // `threads`.
-  virtual void Multiply(const float* x, float* y, uint32_t rows, size_t thread, size_t threads) = 0;
-};
 
 class LayerProducts {
  public:
@@ -48,7 +39,7 @@ class LayerProducts {
   // Before products of a chunk of so many rows. Errors kOutOfMemory, kInternal.
   virtual Status PrepareRows(uint32_t rows) = 0;
   // Null when `linear` is not among those loaded.
-  virtual LayerProduct* Find(const Linear& linear) = 0;
+  virtual RowProduct* Find(const Linear& linear) = 0;
   // Behind a run: whether a call on a graph's thread has failed. Error kInternal.
   virtual Status TakeStatus() = 0;
   // What unpacked weights and working room take.

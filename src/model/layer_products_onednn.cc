@@ -81,7 +81,7 @@ Status EnsureBytes(AlignedBuffer& buffer, size_t bytes) {
 
 class OneDnnProducts;
 
-class OneDnnProduct final : public LayerProduct {
+class OneDnnProduct final : public RowProduct {
  public:
   OneDnnProduct(OneDnnProducts& owner, const Linear& linear, Shape shape, Kernels& kernels)
       : owner_(owner), linear_(&linear), shape_(shape), kernels_(&kernels) {}
@@ -153,7 +153,7 @@ class OneDnnProducts final : public LayerProducts {
     });
   }
 
-  LayerProduct* Find(const Linear& linear) override {
+  RowProduct* Find(const Linear& linear) override {
     const auto found = std::ranges::find_if(products_, [&linear](const OneDnnProduct& product) {
       return &product.linear() == &linear;
     });

@@ -6,6 +6,7 @@
 
 #include "cache/attention.h"
 #include "core/cancel.h"
+#include "core/isa.h"
 #include "model/gguf_file.h"
 #include "model/hyperparameters.h"
 #include "model/products.h"
@@ -35,6 +36,7 @@ class LayerSteps {
 
 struct RunnerConfig {
   uint32_t threads = 1;
+  Isa isa = Isa::kScalar;  // of our own kernels
   Products products = Products::kFastest;
 };
 

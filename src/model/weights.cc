@@ -20,40 +20,42 @@ void ReleasePages(const uint8_t* bytes, size_t size) {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
+void ReleasePages(const StoredWeight& weight, size_t inputs) {
+  ReleasePages(weight.bytes, weight.outputs * ggml_row_size(weight.type, int64_t(inputs)));
+}
+
+void ProductNode(ggml_tensor* node, int thread, int threads, void* product) {
+  const ggml_tensor* x = node->src[0];
+  static_cast<RowProduct*>(product)->Multiply(static_cast<const float*>(x->data),
+                                              static_cast<float*>(node->data), uint32_t(x->ne[1]),
+                                              size_t(thread), size_t(threads));
+}
+
 }  // namespace
 
-void StoredWeight::Unpack(uint32_t first, uint32_t rows, size_t inputs, float* to) const {
-  const size_t row_bytes = ggml_row_size(type, int64_t(inputs));
-  const uint8_t* from = bytes + first * row_bytes;
-  if (type == GGML_TYPE_F32) {
-    std::memcpy(to, from, rows * row_bytes);
-    return;
-  }
-  const ggml_to_float_t to_float = ggml_get_type_traits(type)->to_float;
-  for (uint32_t row = 0; row < rows; ++row, from += row_bytes, to += inputs)
-    to_float(from, to, int64_t(inputs));
+ggml_tensor* Linear::ApplyProduct(ggml_context* context, RowProduct& product,
+                                  ggml_tensor* x) const {
+  return ggml_custom_4d(context, GGML_TYPE_F32, weight->ne[1], x->ne[1], 1, 1, &x, 1, ProductNode,
+                        GGML_N_TASKS_MAX, &product);
 }
 
 ggml_tensor* Linear::Apply(ggml_context* context, ggml_tensor* x) const {
+  if (blocks != nullptr) return ApplyProduct(context, *blocks, x);
   ggml_tensor* y = ggml_mul_mat(context, weight, x);
   return bias == nullptr ? y : ggml_add(context, y, bias);
 }
 
 void Linear::ReleaseFilePages() const {
   if (weight == nullptr || weight->data == stored.front().bytes) return;
-  for (const StoredWeight& part : stored)
-    ReleasePages(part.bytes, part.outputs * ggml_row_size(part.type, weight->ne[0]));
+  for (const StoredWeight& part : stored) ReleasePages(part, size_t(weight->ne[0]));
 }
 
 // Collects what goes where, then allocates each repacked buffer once and fills it.
 class WeightLoader {
  public:
-  WeightLoader(const GgufFile& file, const CpuBackend& cpu, Products products, Weights& weights)
-      : file_(file),
-        cpu_(cpu),
-        unpacks_(products == Products::kFloat32),
-        weights_(weights),
-        mapped_context_(NewContext()) {}
+  WeightLoader(const GgufFile& file, const CpuBackend& cpu, const Weights::Layout& layout,
+               Weights& weights)
+      : file_(file), cpu_(cpu), layout_(layout), weights_(weights), mapped_context_(NewContext()) {}
 
   // nullptr: the file has no such tensor.
   ggml_tensor* Mapped(const std::string& name) {
@@ -101,6 +103,13 @@ class WeightLoader {
       }
     }
     for (auto& [type, group] : copied_) QEVICT_RETURN_IF_ERROR(FillCopies(type, group));
+    for (const Block& block : blocks_) {
+      QEVICT_RETURN_IF_ERROR(block.weights->Pack(
+          block.parts,
+          block.bias == nullptr ? nullptr : static_cast<const float*>(block.bias->data),
+          layout_.threads));
+      for (const StoredWeight& part : block.parts) ReleasePages(part, block.inputs);
+    }
     return {};
   }
 
@@ -114,14 +123,33 @@ class WeightLoader {
     ggml_context* context = nullptr;
     std::vector<Copy> tensors;
   };
+  struct Block {
+    BlockWeights* weights;
+    std::vector<StoredWeight> parts;
+    const ggml_tensor* bias;
+    size_t inputs;
+  };
+
+  bool unpacks() const { return layout_.products == Products::kFloat32; }
 
   Linear MakeLinear(const std::vector<const ggml_tensor*>& parts, const std::string& name,
                     ggml_tensor* bias) {
     Linear linear;
-    linear.weight = Place(parts, name);
     linear.bias = bias;
     for (const ggml_tensor* part : parts)
       linear.stored.push_back({file_.TensorBytes(part), part->type, uint32_t(part->ne[1])});
+    const auto inputs = uint32_t(parts[0]->ne[0]);
+    if (layout_.products == Products::kFastest)
+      linear.blocks = BlockWeights::Plan(linear.stored, inputs, layout_.isa);
+    if (linear.blocks == nullptr) {
+      linear.weight = Place(parts, name);
+      return linear;
+    }
+    blocks_.push_back({linear.blocks.get(), linear.stored, bias, inputs});
+    int64_t outputs = 0;
+    for (const StoredWeight& part : linear.stored) outputs += part.outputs;
+    linear.weight = ggml_new_tensor_2d(mapped_context_, parts[0]->type, inputs, outputs);
+    ggml_set_name(linear.weight, name.c_str());
     return linear;
   }
 
@@ -153,8 +181,8 @@ class WeightLoader {
       adjacent &= i == 0 || file_.TensorBytes(parts[i - 1]) + ggml_nbytes(parts[i - 1]) ==
                                 file_.TensorBytes(parts[i]);
     }
-    const ggml_type type = unpacks_ ? GGML_TYPE_F32 : parts[0]->type;
-    if (ggml_backend_buffer_type_t buffer_type = unpacks_
+    const ggml_type type = unpacks() ? GGML_TYPE_F32 : parts[0]->type;
+    if (ggml_backend_buffer_type_t buffer_type = unpacks()
                                                      ? ggml_backend_dev_buffer_type(cpu_.device())
                                                      : RepackedType(type, parts[0]->ne[0], rows)) {
       CopyGroup& group = copied_[buffer_type];
@@ -190,7 +218,7 @@ class WeightLoader {
     weights_.buffers_.emplace_back(buffer);
     ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     for (const Copy& copy : group.tensors) {
-      if (unpacks_) {
+      if (unpacks()) {
         Unpack(copy);
       } else {
         Repack(copy);
@@ -226,18 +254,19 @@ class WeightLoader {
 
   const GgufFile& file_;
   const CpuBackend& cpu_;
-  bool unpacks_;
+  Weights::Layout layout_;
   Weights& weights_;
   ggml_context* mapped_context_;
   std::vector<std::pair<ggml_tensor*, const uint8_t*>> mapped_;
   std::map<ggml_backend_buffer_type_t, CopyGroup> copied_;
+  std::vector<Block> blocks_;
   bool misaligned_ = false;
 };
 
 Result<Weights> Weights::Load(const GgufFile& file, const Hyperparameters& shape,
-                              const CpuBackend& cpu, Products products) {
+                              const CpuBackend& cpu, const Layout& layout) {
   Weights weights;
-  WeightLoader loader(file, cpu, products, weights);
+  WeightLoader loader(file, cpu, layout, weights);
   weights.token_embedding = loader.Mapped("token_embd.weight");
   weights.output_norm = loader.Mapped("output_norm.weight");
   weights.output = loader.LoadLinear("output");

@@ -6,35 +6,33 @@
 #include <ggml.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "core/isa.h"
+#include "model/block_weights.h"
 #include "model/cpu_backend.h"
 #include "model/gguf_file.h"
 #include "model/hyperparameters.h"
 #include "model/products.h"
+#include "model/stored_weight.h"
 
 namespace qevict {
 
-// A weight as the model file holds it.
-struct StoredWeight {
-  const uint8_t* bytes = nullptr;  // mapped, [outputs] rows
-  ggml_type type = GGML_TYPE_F32;
-  uint32_t outputs = 0;
-  // to: [rows, inputs], of the rows from `first` on.
-  void Unpack(uint32_t first, uint32_t rows, size_t inputs, float* to) const;
-};
-
-// y = W x + b by ggml. Products of a long prompt may be another library's
-// (model/layer_products.h).
+// y = W x + b, by ggml or, where ggml has no fast layout for the weight, by our own kernel.
+// Products of a long prompt may be another library's (model/layer_products.h).
 struct Linear {
-  ggml_tensor* weight = nullptr;     // [inputs, outputs]
-  ggml_tensor* bias = nullptr;       // [outputs] or null
-  std::vector<StoredWeight> stored;  // stacked along the outputs
+  ggml_tensor* weight = nullptr;         // [inputs, outputs]; no memory where there are `blocks`
+  ggml_tensor* bias = nullptr;           // [outputs] or null
+  std::vector<StoredWeight> stored;      // stacked along the outputs
+  std::unique_ptr<BlockWeights> blocks;  // null: ggml multiplies
   // Pages of the file that were read need not stay resident, unless ggml multiplies from them.
   void ReleaseFilePages() const;
   explicit operator bool() const { return weight != nullptr; }
   // x: [inputs, rows] -> [outputs, rows]
   ggml_tensor* Apply(ggml_context* context, ggml_tensor* x) const;
+  // The same by `product`, a product with this weight and bias that outlives the graph.
+  ggml_tensor* ApplyProduct(ggml_context* context, RowProduct& product, ggml_tensor* x) const;
 };
 
 struct LayerWeights {
@@ -50,11 +48,15 @@ struct LayerWeights {
 
 class Weights {
  public:
-  // `file` must outlive the weights and has passed ValidateTensors. Linears are f32 in memory where
-  // `products` is kFloat32, so that ggml rounds no activations. Errors: kUnsupported (tensors that
-  // are aligned to less than 32 bytes), kOutOfMemory, kInternal (ggml refuses the weights).
+  struct Layout {
+    Products products = Products::kFastest;  // kFloat32: f32, so that ggml rounds no activations
+    Isa isa = Isa::kScalar;                  // of our own kernel, which kFastest alone uses
+    uint32_t threads = 1;
+  };
+  // `file` must outlive the weights and has passed ValidateTensors. Errors: kUnsupported (tensors
+  // that are aligned to less than 32 bytes), kOutOfMemory, kInternal (ggml refuses the weights).
   [[nodiscard]] static Result<Weights> Load(const GgufFile& file, const Hyperparameters& shape,
-                                            const CpuBackend& cpu, Products products);
+                                            const CpuBackend& cpu, const Layout& layout);
 
   ggml_tensor* token_embedding = nullptr;  // [embedding, vocab]
   ggml_tensor* output_norm = nullptr;

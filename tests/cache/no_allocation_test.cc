@@ -1,5 +1,6 @@
-// Attention runs on the threads of a model's graph, where a failed allocation would end the program:
-// Bind makes all the room that it needs. A program of its own, because it replaces operator new.
+// Attention runs on the threads of a model's graph, where a failed allocation would end the
+// program: Bind makes all the room that it needs. A program of its own, because it replaces
+// operator new.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,13 +13,14 @@ thread_local bool attends = false;
 thread_local int allocations = 0;
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+// Not inlined: the compiler would see free() of what came from operator new.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   if (attends) ++allocations;
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace qevict::test {
 namespace {

@@ -89,7 +89,7 @@ class LayerProductsTest : public ::testing::TestWithParam<Products> {
     EXPECT_TRUE(products->Load(linears));
     OnThreads(threads, [&](size_t thread) { products->Unpack(thread, threads); });
     EXPECT_TRUE(products->PrepareRows(rows));
-    LayerProduct* product = products->Find(weight.linear);
+    RowProduct* product = products->Find(weight.linear);
     std::vector<float> y(size_t{rows} * weight.outputs, NAN);
     OnThreads(threads,
               [&](size_t thread) { product->Multiply(x.data(), y.data(), rows, thread, threads); });

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstring>
+#include <utility>
 
 #include "kernels/simd/level.h"
 
@@ -27,6 +28,28 @@ using ByteTag = hn::CappedTag<uint8_t, kCacheLineBytes>;
 using ByteVec = hn::Vec<ByteTag>;
 using SumTag = hn::RebindToSigned<FloatTag>;
 using SumVec = hn::Vec<SumTag>;
+
+// body.operator()<0>() .. <kCount - 1>(), unrolled.
+template <size_t kCount, typename Body>
+HWY_INLINE void ForEachConstant(const Body& body) {
+  [&]<size_t... kIndex>(std::index_sequence<kIndex...>) QEVICT_INLINE_LAMBDA {
+    (body.template operator()<kIndex>(), ...);
+  }
+  (std::make_index_sequence<kCount>());
+}
+
+template <size_t kShift>
+HWY_INLINE ByteVec ShiftLineRight(ByteVec line) {  // bits of a byte's neighbour enter at the top
+  if constexpr (kShift == 0) return line;
+  const hn::Repartition<uint16_t, ByteTag> wide;
+  return hn::BitCast(ByteTag(), hn::ShiftRight<kShift>(hn::BitCast(wide, line)));
+}
+template <size_t kShift>
+HWY_INLINE ByteVec ShiftLineLeft(ByteVec line) {  // ... at the bottom
+  if constexpr (kShift == 0) return line;
+  const hn::Repartition<uint16_t, ByteTag> wide;
+  return hn::BitCast(ByteTag(), hn::ShiftLeft<kShift>(hn::BitCast(wide, line)));
+}
 
 enum class Half { kKeys, kValues };
 

@@ -6,35 +6,11 @@
 // bits are taken out by shift and mask.
 #pragma once
 
-#include <utility>
-
 #include "kernels/code_layout.h"
 #include "kernels/simd/dot_bytes.h"
 
 namespace qevict {
 namespace {
-
-// body.operator()<0>() .. <kCount - 1>(), unrolled.
-template <size_t kCount, typename Body>
-HWY_INLINE void ForEachConstant(const Body& body) {
-  [&]<size_t... kIndex>(std::index_sequence<kIndex...>) QEVICT_INLINE_LAMBDA {
-    (body.template operator()<kIndex>(), ...);
-  }
-  (std::make_index_sequence<kCount>());
-}
-
-template <size_t kShift>
-HWY_INLINE ByteVec ShiftLineRight(ByteVec line) {  // bits of a byte's neighbour enter at the top
-  if constexpr (kShift == 0) return line;
-  const hn::Repartition<uint16_t, ByteTag> wide;
-  return hn::BitCast(ByteTag(), hn::ShiftRight<kShift>(hn::BitCast(wide, line)));
-}
-template <size_t kShift>
-HWY_INLINE ByteVec ShiftLineLeft(ByteVec line) {  // ... at the bottom
-  if constexpr (kShift == 0) return line;
-  const hn::Repartition<uint16_t, ByteTag> wide;
-  return hn::BitCast(ByteTag(), hn::ShiftLeft<kShift>(hn::BitCast(wide, line)));
-}
 
 // What the byte product of this half takes for codes 0 .. 15, in every 16 bytes.
 template <Half kHalf>

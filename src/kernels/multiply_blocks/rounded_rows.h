@@ -1,0 +1,21 @@
+// The int8 activations of one call in its scratch.
+#pragma once
+
+#include "kernels/multiply_blocks/multiply_blocks.h"
+
+namespace qevict {
+
+struct RoundedRows {
+  RoundedRows(uint8_t* scratch, size_t row_inputs)
+      : inputs(row_inputs),
+        groups(row_inputs / kWeightGroup),
+        codes(reinterpret_cast<int8_t*>(scratch)),
+        scales(reinterpret_cast<float*>(scratch + kMultiplyMostRows * row_inputs)),
+        sums(reinterpret_cast<int32_t*>(scales + kMultiplyMostRows * groups)) {}
+  size_t inputs, groups;
+  int8_t* codes;  // [rows, inputs]
+  float* scales;  // [rows, groups]
+  int32_t* sums;  // [rows, groups], of a group's codes
+};
+
+}  // namespace qevict
