@@ -115,7 +115,7 @@ class OneDnnProducts final : public LayerProducts {
       products_.clear();
       products_.reserve(linears.size());  // the graph points to them
       for (const Linear* linear : linears) {
-        if (!*linear) continue;
+        if (!*linear || linear->blocks != nullptr) continue;
         const Shape shape{uint32_t(linear->weight->ne[0]), uint32_t(linear->weight->ne[1]),
                           linear->bias != nullptr};
         Kernels& kernels = KernelsOf(shape);
