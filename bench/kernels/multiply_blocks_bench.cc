@@ -21,18 +21,24 @@ struct ProductShape {
 };
 
 constexpr ProductShape kShapes[] = {
-    {"L1/Q4_1/1x256x32", {4, true}, 1, 256, 32},
-    {"Q4_1/1x576x3072", {4, true}, 1, 576, 3072},  // gate and up of SmolLM2-135M
-    {"Q4_1/32x576x3072", {4, true}, 32, 576, 3072},
-    {"Q5_0/1x896x9728", {5, false}, 1, 896, 9728},  // of Qwen2.5-0.5B
-    {"Q5_0/32x896x9728", {5, false}, 32, 896, 9728},
-    {"past_L3/Q5_0/1x896x131072", {5, false}, 1, 896, 131072},  // 81 MB
+    {"L1/Q4_1/1x256x32", kQ4_1, 1, 256, 32},
+    {"Q4_1/1x576x3072", kQ4_1, 1, 576, 3072},  // gate and up of SmolLM2-135M
+    {"Q4_1/32x576x3072", kQ4_1, 32, 576, 3072},
+    {"Q5_0/1x896x9728", kQ5_0, 1, 896, 9728},  // of Qwen2.5-0.5B
+    {"Q5_0/32x896x9728", kQ5_0, 32, 896, 9728},
+    {"Q4_K/32x1536x8960", kQ4_K, 32, 1536, 8960},  // up of Qwen2.5-1.5B
+    {"Q6_K/32x8960x1536", kQ6_K, 32, 8960, 1536},  // its down
+    {"Q8_0/32x896x9728", kQ8_0, 32, 896, 9728},
+    {"past_L3/Q5_0/1x896x131072", kQ5_0, 1, 896, 131072},  // 81 MB
+    {"past_L3/Q8_0/1x896x151936", kQ8_0, 1, 896, 151936},  // the head of Qwen2.5-0.5B
+    {"past_L3/Q4_K/1x1536x98304", kQ4_K, 1, 1536, 98304},
+    {"past_L3/Q6_K/1x1536x98304", kQ6_K, 1, 1536, 98304},
 };
 
 struct ProductBlock {
   explicit ProductBlock(const ProductShape& shape)
       : weights(AlignedBuffer::Allocate(shape.outputs / kTileOutputs *
-                                        LayOutTile(shape.format, shape.inputs).bytes)
+                                        TileBytes(shape.format, shape.inputs))
                     .value()),
         scratch(AlignedBuffer::Allocate(MultiplyScratchBytes(shape.inputs)).value()),
         x(shape.rows * shape.inputs),

@@ -1,5 +1,5 @@
-// Weights that ggml multiplies one output at a time, laid out for our own kernel
-// (kernels/multiply_blocks): Q4_1, Q5_0 and Q5_1. ggml has repacked layouts for other types.
+// Weights in blocks of 4 to 8 bits laid out for our own kernel (kernels/multiply_blocks), which is
+// faster than ggml's.
 #pragma once
 
 #include <memory>

@@ -12,7 +12,7 @@
 namespace qevict {
 namespace {
 
-constexpr uint32_t kInputs = 96;
+constexpr uint32_t kInputs = 512;  // two of the largest blocks
 
 // Weights as ggml quantises them.
 struct StoredCase {
@@ -54,15 +54,16 @@ Isa BestIsa() { return SupportedIsas().front(); }
 
 TEST(BlockWeightsTest, ProductsAreThoseOfTheWeightsAsGgmlUnpacksThem) {
   if (BestIsa() == Isa::kScalar) GTEST_SKIP() << "this CPU has no SIMD level";
-  for (const ggml_type type : {GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1}) {
+  for (const ggml_type type : {GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_Q8_0,
+                               GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K}) {
     for (const bool joined : {false, true}) {
-      const StoredCase stored(
-          type, joined ? std::vector<uint32_t>{48, 64} : std::vector<uint32_t>{112});
+      const StoredCase stored(type,
+                              joined ? std::vector<uint32_t>{48, 64} : std::vector<uint32_t>{112});
       for (const size_t threads : {1, 2, 3, 9}) {
         const auto weights = BlockWeights::Plan(stored.parts, kInputs, BestIsa());
         ASSERT_NE(weights, nullptr);
-        ASSERT_TRUE(weights->Pack(stored.parts, joined ? nullptr : stored.bias.data(),
-                                  uint32_t(threads)));
+        ASSERT_TRUE(
+            weights->Pack(stored.parts, joined ? nullptr : stored.bias.data(), uint32_t(threads)));
         for (const uint32_t rows : {1u, 33u, 70u}) {
           const std::vector<float> x = WholeRows(rows);
           std::vector<float> y(size_t{rows} * stored.outputs, NAN);
@@ -75,8 +76,9 @@ TEST(BlockWeightsTest, ProductsAreThoseOfTheWeightsAsGgmlUnpacksThem) {
               double sum = joined ? 0.0 : double(stored.bias[o]);
               for (uint32_t i = 0; i < kInputs; ++i)
                 sum += double(stored.weights[o * kInputs + i]) * double(x[r * kInputs + i]);
-              // Some roundings per group of terms below 32 * 4 * 127.
-              ASSERT_NEAR(y[r * stored.outputs + o], sum, 10 * 0x1p-24 * 32 * 4 * 127)
+              // Four roundings in each of 16 groups, of sums below 32 * 8 * 127 (the offsets of
+              // codes included).
+              ASSERT_NEAR(y[r * stored.outputs + o], sum, 4 * 16 * 0x1p-24 * 32 * 8 * 127)
                   << ggml_type_name(type) << ", row " << r << ", output " << o;
             }
           }
@@ -91,11 +93,11 @@ TEST(BlockWeightsTest, WhatTheKernelHasNoLayoutForStaysWithGgml) {
     const StoredCase stored(type, std::move(outputs));
     return BlockWeights::Plan(stored.parts, kInputs, isa) != nullptr;
   };
-  EXPECT_FALSE(plan(GGML_TYPE_Q8_0, {32}, BestIsa()));
+  EXPECT_FALSE(plan(GGML_TYPE_IQ4_NL, {32}, BestIsa()));
   EXPECT_FALSE(plan(GGML_TYPE_F16, {32}, BestIsa()));
-  EXPECT_FALSE(plan(GGML_TYPE_Q5_0, {24}, BestIsa()));       // no whole tiles
-  EXPECT_FALSE(plan(GGML_TYPE_Q5_0, {16, 24}, BestIsa()));   // nor here
-  EXPECT_FALSE(plan(GGML_TYPE_Q5_0, {32}, Isa::kScalar));    // slower than ggml
+  EXPECT_FALSE(plan(GGML_TYPE_Q5_0, {24}, BestIsa()));      // no whole tiles
+  EXPECT_FALSE(plan(GGML_TYPE_Q5_0, {16, 24}, BestIsa()));  // nor here
+  EXPECT_FALSE(plan(GGML_TYPE_Q5_0, {32}, Isa::kScalar));   // slower than ggml
 }
 
 TEST(BlockWeightsTest, MemoryThatRunsOutIsAnError) {

@@ -9,7 +9,7 @@
 namespace qevict {
 namespace {
 
-void RoundGroup(const float* x, int8_t* codes, float& scale, int32_t& sum) {
+void RoundGroup(const float* x, int8_t* codes, float& scale, int32_t* sums) {
   float largest = 0.0f;
   bool finite = true;
   for (size_t i = 0; i < kWeightGroup; ++i) {
@@ -18,24 +18,11 @@ void RoundGroup(const float* x, int8_t* codes, float& scale, int32_t& sum) {
   }
   scale = finite ? largest * (1.0f / 127.0f) : std::numeric_limits<float>::quiet_NaN();
   const float inverse = finite && largest > 0.0f ? 127.0f / largest : 0.0f;
-  sum = 0;
+  sums[0] = sums[1] = 0;
   for (size_t i = 0; i < kWeightGroup; ++i) {
     codes[i] = finite ? int8_t(std::nearbyint(x[i] * inverse)) : int8_t{0};
-    sum += codes[i];
+    sums[i / 16] += codes[i];
   }
-}
-
-// Of output `output` of a tile, whose group is `group`.
-uint32_t CodeAt(const uint8_t* tile, const TileLayout& layout, WeightFormat format, size_t group,
-                size_t output, size_t input) {
-  const size_t j = input % 16 / 4, b = input % 4;
-  const uint8_t nibbles = tile[((group * 4 + j) * kTileOutputs + output) * 4 + b];
-  uint32_t code = input < 16 ? nibbles & 15u : nibbles >> 4;
-  if (format.bits == 5) {
-    const uint8_t fifths = tile[layout.fifths + (group * kTileOutputs + output) * 4 + b];
-    code |= (fifths >> (input / 4) & 1u) << 4;
-  }
-  return code;
 }
 
 float F16At(const uint8_t* at) {
@@ -44,6 +31,48 @@ float F16At(const uint8_t* at) {
   return F16ToF32(value);
 }
 
+// One output of a tile.
+class Output {
+ public:
+  Output(const MultiplyBlocksArgs& args, size_t output)
+      : format_(args.format),
+        layout_(LayOutTile(args.format)),
+        tile_(args.weights + output / kTileOutputs * TileBytes(args.format, args.inputs)),
+        lane_(output % kTileOutputs) {}
+
+  int32_t Level(size_t group, size_t input) const {
+    const size_t v = input / 4;
+    const auto byte = [&](size_t part, size_t vector) {
+      const uint8_t* bytes = tile_ + layout_.Group(group) + part;
+      return uint32_t(bytes[(vector * kTileOutputs + lane_) * 4 + input % 4]);
+    };
+    uint32_t code = format_.bits == 8 ? byte(0, v) : byte(0, v % 4) >> (v < 4 ? 0 : 4) & 15u;
+    if (format_.bits == 5) code |= (byte(layout_.tops, 0) >> v & 1u) << 4;
+    if (format_.bits == 6) code |= (byte(layout_.tops, v / 4) >> (v % 4 * 2) & 3u) << 4;
+    return int32_t(code) - (format_.minimums ? 0 : 1 << (format_.bits - 1));
+  }
+  // Of half `half` of a group: inputs 16 * half onwards.
+  float Scale(size_t group, size_t half) const {
+    return Number(layout_.Super(group), layout_.Group(group) + layout_.scales, half);
+  }
+  float Minimum(size_t group) const {
+    return Number(layout_.Super(group) + kFactorBytes, layout_.Group(group) + layout_.minimums, 0);
+  }
+
+ private:
+  float Number(size_t factors, size_t numbers, size_t half) const {
+    if (format_.scales == Scales::kGroup) return F16At(tile_ + numbers + lane_ * sizeof(F16));
+    const float factor = F16At(tile_ + factors + lane_ * sizeof(F16));
+    if (format_.scales == Scales::kSuperGroup) return factor * float(tile_[numbers + lane_]);
+    return factor * float(int8_t(tile_[numbers + half * kTileOutputs + lane_]));
+  }
+
+  WeightFormat format_;
+  TileLayout layout_;
+  const uint8_t* tile_;
+  size_t lane_;
+};
+
 }  // namespace
 
 void MultiplyBlocksScalar(const MultiplyBlocksArgs& args) {
@@ -51,26 +80,23 @@ void MultiplyBlocksScalar(const MultiplyBlocksArgs& args) {
   for (size_t r = 0; r < args.rows; ++r) {
     for (size_t g = 0; g < rows.groups; ++g) {
       const size_t first = r * args.inputs + g * kWeightGroup, at = r * rows.groups + g;
-      RoundGroup(args.x + first, rows.codes + first, rows.scales[at], rows.sums[at]);
+      RoundGroup(args.x + first, rows.codes + first, rows.scales[at], rows.sums + at * 2);
     }
   }
-  const TileLayout layout = LayOutTile(args.format, args.inputs);
-  const int32_t offset = args.format.minimums ? 0 : 1 << (args.format.bits - 1);
   for (size_t o = 0; o < args.tiles * kTileOutputs; ++o) {
-    const uint8_t* tile = args.weights + o / kTileOutputs * layout.bytes;
-    const size_t output = o % kTileOutputs;
+    const Output output(args, o);
     for (size_t r = 0; r < args.rows; ++r) {
       float y = args.bias == nullptr ? 0.0f : args.bias[o];
       for (size_t g = 0; g < rows.groups; ++g) {
-        const size_t at = r * rows.groups + g, f16 = (g * kTileOutputs + output) * sizeof(F16);
-        int32_t sum = -offset * rows.sums[at];
-        for (size_t i = 0; i < kWeightGroup; ++i) {
-          sum += int32_t(CodeAt(tile, layout, args.format, g, output, i)) *
-                 rows.codes[r * args.inputs + g * kWeightGroup + i];
+        const size_t at = r * rows.groups + g;
+        const int8_t* x = rows.codes + r * args.inputs + g * kWeightGroup;
+        for (size_t half = 0; half < 2; ++half) {
+          int32_t sum = 0;
+          for (size_t i = half * 16; i < half * 16 + 16; ++i) sum += output.Level(g, i) * x[i];
+          y += output.Scale(g, half) * rows.scales[at] * float(sum);
+          if (args.format.minimums)
+            y += output.Minimum(g) * (rows.scales[at] * float(rows.sums[at * 2 + half]));
         }
-        y += F16At(tile + layout.scales + f16) * rows.scales[at] * float(sum);
-        if (args.format.minimums)
-          y += F16At(tile + layout.minimums + f16) * (rows.scales[at] * float(rows.sums[at]));
       }
       args.y[r * args.y_stride + o] = y;
     }

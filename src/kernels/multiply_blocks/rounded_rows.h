@@ -15,7 +15,7 @@ struct RoundedRows {
   size_t inputs, groups;
   int8_t* codes;  // [rows, inputs]
   float* scales;  // [rows, groups]
-  int32_t* sums;  // [rows, groups], of a group's codes
+  int32_t* sums;  // [rows, groups, 2], of the codes of 16 inputs each
 };
 
 }  // namespace qevict
