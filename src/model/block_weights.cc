@@ -165,6 +165,9 @@ std::optional<WeightFormat> FormatOf(ggml_type type) {
   }
 }
 
+// Fewer blocks of rows would leave threads idle behind the last one.
+constexpr size_t kBlocksPerThread = 4;
+
 constexpr size_t RoundUp64(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
@@ -209,9 +212,14 @@ Status BlockWeights::Pack(std::span<const StoredWeight> parts, const float* bias
 
 void BlockWeights::Multiply(const float* x, float* y, uint32_t rows, size_t thread,
                             size_t threads) {
-  const size_t first = tiles_ * thread / threads, last = tiles_ * (thread + 1) / threads;
+  // Threads share out the rows where there are enough of them, or each would round them all.
+  const bool by_rows = rows >= kBlocksPerThread * kMultiplyMostRows * threads;
+  const size_t first = by_rows ? 0 : tiles_ * thread / threads;
+  const size_t last = by_rows ? tiles_ : tiles_ * (thread + 1) / threads;
   const size_t outputs = tiles_ * kTileOutputs;
-  for (size_t row = 0; first < last && row < rows; row += kMultiplyMostRows) {
+  const size_t start = by_rows ? thread * kMultiplyMostRows : 0;
+  const size_t step = kMultiplyMostRows * (by_rows ? threads : 1);
+  for (size_t row = start; first < last && row < rows; row += step) {
     multiply_({.format = format_,
                .rows = std::min(kMultiplyMostRows, rows - row),
                .inputs = inputs_,

@@ -115,7 +115,7 @@ class OneDnnProducts final : public LayerProducts {
       products_.clear();
       products_.reserve(linears.size());  // the graph points to them
       for (const Linear* linear : linears) {
-        if (!*linear || linear->blocks != nullptr) continue;
+        if (!*linear || (linear->blocks != nullptr && !outruns_blocks_)) continue;
         const Shape shape{uint32_t(linear->weight->ne[0]), uint32_t(linear->weight->ne[1]),
                           linear->bias != nullptr};
         Kernels& kernels = KernelsOf(shape);
@@ -276,6 +276,9 @@ class OneDnnProducts final : public LayerProducts {
   static constexpr size_t kMostRowCounts = 32;  // whole blocks, and the rests of recent prompts
 
   memory::data_type type_;
+  // Matrix units multiply bf16 several times as fast as vector units multiply bytes.
+  bool outruns_blocks_ = type_ == memory::data_type::bf16 &&
+                         dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_amx;
   dnnl::engine engine_;
   std::vector<ThreadRoom> rooms_;
   std::map<Shape, Kernels> shapes_;

@@ -64,7 +64,7 @@ TEST(BlockWeightsTest, ProductsAreThoseOfTheWeightsAsGgmlUnpacksThem) {
         ASSERT_NE(weights, nullptr);
         ASSERT_TRUE(
             weights->Pack(stored.parts, joined ? nullptr : stored.bias.data(), uint32_t(threads)));
-        for (const uint32_t rows : {1u, 33u, 70u}) {
+        for (const uint32_t rows : {1u, 33u, 300u}) {
           const std::vector<float> x = WholeRows(rows);
           std::vector<float> y(size_t{rows} * stored.outputs, NAN);
           std::vector<std::jthread> team;

@@ -94,7 +94,7 @@ constexpr size_t TileBytes(WeightFormat format, size_t inputs) {
 // Room for int8 activations, their scales and sums, aligned to 64 bytes.
 constexpr size_t MultiplyScratchBytes(size_t inputs) {
   return kMultiplyMostRows *
-         (inputs + inputs / kWeightGroup * (sizeof(float) + 2 * sizeof(int32_t)));
+         (inputs + inputs / kWeightGroup * 2 * (sizeof(float) + sizeof(int32_t)));
 }
 
 struct MultiplyBlocksArgs {

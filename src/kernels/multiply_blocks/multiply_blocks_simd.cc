@@ -159,7 +159,6 @@ HWY_INLINE void MultiplyLanes(Lanes lanes, const RoundedRows& rows, size_t first
   constexpr const TileLayout& kTile = kLayout<kFormat>;
   constexpr size_t kHalves = kFormat.scales == Scales::kSuperHalf ? 2 : 1;
   constexpr size_t kNumber = kFormat.scales == Scales::kGroup ? sizeof(F16) : 1;
-  constexpr int32_t kOffset = Offset<kFormat>();
   const FloatTag tag;
   FloatVec out[kRows];
   for (size_t r = 0; r < kRows; ++r) out[r] = bias == nullptr ? hn::Zero(tag) : LoadFloats(bias);
@@ -185,26 +184,42 @@ HWY_INLINE void MultiplyLanes(Lanes lanes, const RoundedRows& rows, size_t first
       const int32_t* sums = rows.sums + at * 2;
       const FloatVec x_scale = hn::Set(tag, rows.scales[at]);
       if constexpr (kHalves == 2) {
-        const SumVec low = Dot<kFormat, 0, 4>(hn::Set(SumTag(), -kOffset * sums[0]), codes, x);
-        const SumVec high = Dot<kFormat, 4, 4>(hn::Set(SumTag(), -kOffset * sums[1]), codes, x);
+        const SumVec low = Dot<kFormat, 0, 4>(hn::Set(SumTag(), sums[0]), codes, x);
+        const SumVec high = Dot<kFormat, 4, 4>(hn::Set(SumTag(), sums[1]), codes, x);
         out[r] = hn::MulAdd(hn::ConvertTo(tag, low), hn::Mul(scale[0], x_scale), out[r]);
         out[r] = hn::MulAdd(hn::ConvertTo(tag, high), hn::Mul(scale[1], x_scale), out[r]);
       } else {
-        const SumVec start = hn::Set(SumTag(), -kOffset * (sums[0] + sums[1]));
-        const SumVec sum = Dot<kFormat, 0, 8>(start, codes, x);
+        const SumVec sum = Dot<kFormat, 0, 8>(hn::Set(SumTag(), sums[0]), codes, x);
         out[r] = hn::MulAdd(hn::ConvertTo(tag, sum), hn::Mul(scale[0], x_scale), out[r]);
       }
-      if constexpr (kFormat.minimums) {
-        const float x_sum = rows.scales[at] * float(sums[0] + sums[1]);
-        out[r] = hn::MulAdd(minimum, hn::Set(tag, x_sum), out[r]);
-      }
+      if constexpr (kFormat.minimums)
+        out[r] = hn::MulAdd(minimum, hn::Set(tag, rows.products[at]), out[r]);
     }
   }
   for (size_t r = 0; r < kRows; ++r) StoreFloats(out[r], y + (first + r) * y_stride);
 }
 
+// The rows of a call as int8, and in `sums` what MultiplyLanes starts its sums from: the offsets'
+// share, of a group in its first place, or of its halves.
 template <WeightFormat kFormat>
-void MultiplyTiles(const MultiplyBlocksArgs& args, const RoundedRows& rows) {
+void RoundRows(const MultiplyBlocksArgs& args, const RoundedRows& rows) {
+  constexpr int32_t kOffset = Offset<kFormat>();
+  for (size_t r = 0; r < args.rows; ++r) {
+    for (size_t g = 0; g < rows.groups; ++g) {
+      const size_t first = r * args.inputs + g * kWeightGroup, at = r * rows.groups + g;
+      int32_t* sums = rows.sums + at * 2;
+      RoundGroup(args.x + first, rows.codes + first, rows.scales[at], sums);
+      rows.products[at] = rows.scales[at] * float(sums[0] + sums[1]);
+      if (kFormat.scales != Scales::kSuperHalf) sums[0] += sums[1];
+      for (size_t half = 0; half < 2; ++half) sums[half] *= -kOffset;
+    }
+  }
+}
+
+template <WeightFormat kFormat>
+void MultiplyTiles(const MultiplyBlocksArgs& args) {
+  const RoundedRows rows(args.scratch, args.inputs);
+  RoundRows<kFormat>(args, rows);
   for (size_t t = 0; t < args.tiles; ++t) {
     for (size_t v = 0; v < kBlockVectors; ++v) {
       const Lanes lanes{args.weights + t * TileBytes(kFormat, args.inputs), v * kFloatLanes};
@@ -222,15 +237,8 @@ void MultiplyTiles(const MultiplyBlocksArgs& args, const RoundedRows& rows) {
 }  // namespace
 
 void QEVICT_AT_LEVEL(MultiplyBlocks)(const MultiplyBlocksArgs& args) {
-  const RoundedRows rows(args.scratch, args.inputs);
-  for (size_t r = 0; r < args.rows; ++r) {
-    for (size_t g = 0; g < rows.groups; ++g) {
-      const size_t first = r * args.inputs + g * kWeightGroup, at = r * rows.groups + g;
-      RoundGroup(args.x + first, rows.codes + first, rows.scales[at], rows.sums + at * 2);
-    }
-  }
   ForEachConstant<std::size(kWeightFormats)>([&]<size_t i>() {
-    if (args.format == kWeightFormats[i]) MultiplyTiles<kWeightFormats[i]>(args, rows);
+    if (args.format == kWeightFormats[i]) MultiplyTiles<kWeightFormats[i]>(args);
   });
 }
 

@@ -11,11 +11,13 @@ struct RoundedRows {
         groups(row_inputs / kWeightGroup),
         codes(reinterpret_cast<int8_t*>(scratch)),
         scales(reinterpret_cast<float*>(scratch + kMultiplyMostRows * row_inputs)),
-        sums(reinterpret_cast<int32_t*>(scales + kMultiplyMostRows * groups)) {}
+        products(scales + kMultiplyMostRows * groups),
+        sums(reinterpret_cast<int32_t*>(products + kMultiplyMostRows * groups)) {}
   size_t inputs, groups;
-  int8_t* codes;  // [rows, inputs]
-  float* scales;  // [rows, groups]
-  int32_t* sums;  // [rows, groups, 2], of the codes of 16 inputs each
+  int8_t* codes;    // [rows, inputs]
+  float* scales;    // [rows, groups]
+  float* products;  // [rows, groups], scale times the sum of a group's codes
+  int32_t* sums;    // [rows, groups, 2], of the codes of 16 inputs each
 };
 
 }  // namespace qevict
