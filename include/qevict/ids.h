@@ -1,5 +1,6 @@
-// Ids are types: a RoPE position, a physical place and a window are three different things, and the
-// compiler keeps them apart.
+// Ids are types: a RoPE position, a window, a layer and a KV head are different things, and the
+// compiler keeps them apart. Places in storage, slots and cells, are plain numbers: they are
+// counted with.
 #pragma once
 
 #include <compare>
@@ -16,7 +17,6 @@ struct Id {
 };
 
 using Position = Id<struct PositionTag>;  // RoPE position of a token: 0-based, never changes
-using Slot = Id<struct SlotTag>;          // place of a token in the storage of one (layer, KV head)
 using WindowId = Id<struct WindowTag>;    // window number within one (layer, KV head)
 using LayerId = Id<struct LayerTag>;
 using KvHeadId = Id<struct KvHeadTag>;

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "cache/decode_split.h"
+#include "cache/grow_room.h"
 #include "core/check.h"
 
 namespace qevict {
@@ -44,11 +45,12 @@ struct BatchAttention::Scratch {
   WindowVotes::Scratch votes;
 };
 
-BatchAttention::BatchAttention(const KvShape& shape, Isa isa, uint32_t threads, bool bf16)
+BatchAttention::BatchAttention(const KvShape& shape, Isa isa, uint32_t threads,
+                               PromptArithmetic prompts)
     : CacheAttention(shape, isa),
       attend_decode_(SelectVariant(AttendDecodeVariants(), isa)),
       attend_prefill_(SelectVariant(AttendPrefillVariants(), isa)),
-      bf16_(bf16),
+      prompts_(prompts),
       code_attention_(shape, isa),
       votes_(shape, isa),
       layers_(shape.layers),
@@ -58,41 +60,35 @@ BatchAttention::BatchAttention(const KvShape& shape, Isa isa, uint32_t threads, 
 
 BatchAttention::~BatchAttention() = default;
 
-template <typename Add>
-void BatchAttention::ForEachPart(const HeadKeys& keys, uint32_t cell, const Add& add) const {
-  const uint32_t from = keys.kv->VisibleFrom(keys.layer, cell);
-  const uint32_t split = DecodeSplitTokens(cell + 1 - from);
-  for (uint32_t begin = from; begin <= cell;) {
-    const uint32_t end = std::min(cell + 1, (begin / split + 1) * split);
-    add(Part{.work = Work::kFull, .begin = begin, .end = end});
-    begin = end;
-  }
-  if (!keys.kv->routed(keys.layer)) return;
-  const HeadWindows& windows = keys.kv->windows(keys.layer, keys.head);
-  const uint32_t codes = uint32_t(windows.attended().size());
-  const uint32_t step = std::max(1u, CodeSplitTokens(codes * windows.omega()) / windows.omega());
-  for (uint32_t begin = 0; begin < codes; begin += step) {
-    add(Part{.work = Work::kCodes, .begin = begin, .end = std::min(begin + step, codes)});
-  }
-}
-
-// One decoded token: its head's keys in parts, merged when the last of them is done.
+// One decoded token: the keys that it sees in parts, merged when the last of them is done.
 void BatchAttention::PlanHead(LayerId id, uint32_t slice, KvHeadId kv_head, Layer& layer) const {
   const SequenceKv& kv = *slices_[slice].kv;
-  const uint32_t first_partial = uint32_t(layer.parts.size());
   const bool votes = slices_[slice].votes(id);
-  ForEachPart({&kv, id, kv_head}, kv.cells(id, kv_head), [&](Part part) {
+  const uint32_t first_partial = uint32_t(layer.parts.size());
+  const auto add = [&](Part part) {
     layer.items.push_back({.work = part.work,
                            .slice = slice,
                            .kv_head = kv_head.value,
-                           .begin = part.begin,
-                           .end = part.end,
                            .partial = uint32_t(layer.parts.size()),
                            .head = uint32_t(layer.heads.size())});
-    part.masses = layer.masses;
-    if (votes) layer.masses += size_t{shape_.group} * (part.end - part.begin);
+    part.masses = layer.mass_floats;
+    if (votes) layer.mass_floats += size_t{shape_.group} * (part.end - part.begin);
     layer.parts.push_back(part);
-  });
+  };
+  const uint32_t cell = kv.cells(id, kv_head), from = kv.VisibleFrom(id, cell);
+  const uint32_t split = DecodeSplitTokens(cell + 1 - from);
+  for (uint32_t begin = from; begin <= cell;) {
+    const uint32_t end = std::min(cell + 1, (begin / split + 1) * split);
+    add({.work = Work::kFull, .begin = begin, .end = end});
+    begin = end;
+  }
+  if (kv.routed(id)) {
+    const HeadWindows& windows = kv.windows(id, kv_head);
+    const uint32_t codes = uint32_t(windows.attended().size()), omega = windows.omega();
+    const uint32_t step = std::max(1u, CodeSplitTokens(codes * omega) / omega);
+    for (uint32_t begin = 0; begin < codes; begin += step)
+      add({.work = Work::kCodes, .begin = begin, .end = std::min(begin + step, codes)});
+  }
   layer.heads.push_back({first_partial, uint32_t(layer.parts.size()) - first_partial});
 }
 
@@ -100,7 +96,7 @@ void BatchAttention::PlanLayer(LayerId id, Layer& layer) const {
   layer.items.clear();
   layer.heads.clear();
   layer.parts.clear();
-  layer.masses = 0;
+  layer.mass_floats = 0;
   for (uint32_t s = 0; s < slices_.size(); ++s) {
     const BatchSlice& slice = slices_[s];
     for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
@@ -139,57 +135,57 @@ void BatchAttention::ReserveScratch(const BatchSlice& slice, const HeadKeys& key
   for (const auto& scratch : scratch_) {
     code_attention_.Reserve(rows, slice.kv->windows(keys.layer, keys.head), scratch->codes);
     if (!votes) continue;
-    if (scratch->masses.size() < rows * windows) scratch->masses.resize(rows * windows);
+    GrowRoom(scratch->masses, rows * windows);
     votes_.Reserve(rows, codes, scratch->votes);
   }
 }
 
-Status BatchAttention::ReserveScratch() {
-  try {
+Status BatchAttention::MakeRoom(LayerRange layers) {
+  size_t partials = 0, mass_floats = 0;
+  for (uint32_t l = layers.first; l < layers.last; ++l) {
+    partials = std::max(partials, layers_[l].parts.size());
+    mass_floats = std::max(mass_floats, layers_[l].mass_floats);
     for (const BatchSlice& slice : slices_) {
-      for (uint32_t l = 0; l < shape_.layers; ++l) {
-        if (!slice.kv->routed(LayerId(l))) continue;
-        for (uint32_t h = 0; h < shape_.kv_heads; ++h)
-          ReserveScratch(slice, {slice.kv, LayerId(l), KvHeadId(h)});
-      }
-    }
-  } catch (const std::bad_alloc&) {
-    return Fail(ErrorCode::kOutOfMemory,
-                "not enough memory for the working room of attention; lower --chunk");
-  }
-  return {};
-}
-
-Status BatchAttention::Bind(std::span<const BatchSlice> slices) {
-  slices_.assign(slices.begin(), slices.end());
-  for (const BatchSlice& slice : slices_) {
-    if (slice.tokens > 1 && slice.voters_from < slice.tokens && slice.kv->tracks_mass()) {
-      QEVICT_RETURN_IF_ERROR(votes_.Prepare(slice.kv->geometry()));
+      if (!slice.kv->routed(LayerId(l))) continue;
+      for (uint32_t h = 0; h < shape_.kv_heads; ++h)
+        ReserveScratch(slice, {slice.kv, LayerId(l), KvHeadId(h)});
     }
   }
-  size_t partials = 0, masses = 0;
-  for (uint32_t l = 0; l < shape_.layers; ++l) {
-    Layer& layer = layers_[l];
-    PlanLayer(LayerId(l), layer);
-    layer.next_item.store(0, std::memory_order_relaxed);
-    if (layer.heads.size() > layer.unfinished_room) {
-      layer.unfinished = std::make_unique<std::atomic<uint32_t>[]>(layer.heads.size());
-      layer.unfinished_room = layer.heads.size();
-    }
-    for (size_t h = 0; h < layer.heads.size(); ++h) {
-      layer.unfinished[h].store(layer.heads[h].partials, std::memory_order_relaxed);
-    }
-    partials = std::max(partials, layer.parts.size());
-    masses = std::max(masses, layer.masses);
-  }
-  if (masses * sizeof(float) > masses_.size_bytes()) {
-    QEVICT_ASSIGN_OR_RETURN(masses_, AlignedBuffer::Allocate(masses * 5 / 4 * sizeof(float)));
+  if (mass_floats * sizeof(float) > masses_.size_bytes()) {
+    QEVICT_ASSIGN_OR_RETURN(masses_, AlignedBuffer::Allocate(mass_floats * 5 / 4 * sizeof(float)));
   }
   const size_t bytes = partials * partial_floats_ * sizeof(float);
   if (bytes > partials_.size_bytes()) {
     QEVICT_ASSIGN_OR_RETURN(partials_, AlignedBuffer::Allocate(bytes + bytes / 2));
   }
-  return ReserveScratch();
+  return {};
+}
+
+Status BatchAttention::Bind(std::span<const BatchSlice> slices, LayerRange layers) {
+  try {
+    slices_.assign(slices.begin(), slices.end());
+    for (const BatchSlice& slice : slices_) {
+      if (slice.tokens > 1 && slice.voters_from < slice.tokens && slice.kv->tracks_mass()) {
+        QEVICT_RETURN_IF_ERROR(votes_.Prepare(slice.kv->geometry()));
+      }
+    }
+    for (uint32_t l = layers.first; l < layers.last; ++l) {
+      Layer& layer = layers_[l];
+      PlanLayer(LayerId(l), layer);
+      layer.next_item.store(0, std::memory_order_relaxed);
+      if (layer.heads.size() > layer.unfinished_room) {
+        layer.unfinished = std::make_unique<std::atomic<uint32_t>[]>(layer.heads.size());
+        layer.unfinished_room = layer.heads.size();
+      }
+      for (size_t h = 0; h < layer.heads.size(); ++h) {
+        layer.unfinished[h].store(layer.heads[h].partials, std::memory_order_relaxed);
+      }
+    }
+    return MakeRoom(layers);
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory,
+                "not enough memory for the working room of attention; lower --chunk or --ctx");
+  }
 }
 
 void BatchAttention::Attend(LayerId id, RowsView q, float* out, size_t thread, size_t threads) {
@@ -265,15 +261,14 @@ void BatchAttention::AttendPart(const HeadKeys& keys, const Part& part, Attentio
   MergeState(state, scratch.state(), group, head_dim);
 }
 
-void BatchAttention::GatherMasses(const HeadKeys& keys, const Part& part, const float* masses,
-                                  const float* m, AttentionState whole,
-                                  std::span<float> windows) const {
+void BatchAttention::GatherMasses(const HeadKeys& keys, const Part& part, PartMasses received,
+                                  AttentionState whole, std::span<float> windows) const {
   const size_t length = part.end - part.begin, stride = windows.size() / shape_.group;
   const Geometry& g = keys.kv->geometry();
   for (size_t r = 0; r < shape_.group; ++r) {
     if (whole.d[r] == 0.0f) continue;
-    const float share = std::exp(m[r] - whole.m[r]) / whole.d[r];
-    const float* row = masses + r * length;
+    const float share = std::exp(received.m[r] - whole.m[r]) / whole.d[r];
+    const float* row = received.masses + r * length;
     float* into = windows.data() + r * stride;
     if (part.work == Work::kCodes) {
       into += keys.kv->full_mass(keys.layer, keys.head).size() + part.begin;
@@ -311,8 +306,8 @@ void BatchAttention::FinishHead(LayerId id, const Item& item, float* out, Scratc
     std::ranges::fill(rows, 0.0f);
     for (uint32_t p = head.first_partial; p < head.first_partial + head.partials; ++p) {
       const Part& part = layer.parts[p];
-      GatherMasses(keys, part, masses_.as<float>() + part.masses,
-                   p == head.first_partial ? scratch.m.data() : Partial(p).m, whole, rows);
+      const float* m = p == head.first_partial ? scratch.m.data() : Partial(p).m;
+      GatherMasses(keys, part, {masses_.as<float>() + part.masses, m}, whole, rows);
     }
     ReduceGroup(slice.kv->scoring().group, group, windows, rows.data(), windows);
     const float* mass = rows.data();
@@ -400,7 +395,7 @@ void BatchAttention::AttendPrompt(LayerId layer, const Item& item, RowsView q, f
                      .row_begin = scratch.row_begin.data(),
                      .row_end = scratch.row_end.data(),
                      .state = scratch.state(),
-                     .bf16 = bf16_,
+                     .bf16 = prompts_ == PromptArithmetic::kBf16,
                      .scratch = scratch.aligned_tiles()});
   }
   const size_t row_floats = shape_.kv_heads * group * head_dim;

@@ -1,6 +1,6 @@
 // Fused attention of one batch over the caches of its sequences. Work is cut into items that do not
 // depend on the number of threads, so results do not either, and handed out by a counter. A
-// sequence with one new token has, per KV head, an item for each range of f16 keys and of codes;
+// sequence with one new token has, per KV head, an item for each range of full keys and of codes;
 // the item that finishes a head last merges its partial states in order. A sequence with more has
 // an item per KV head and block of query tokens. Either way those of its tokens that vote add what
 // windows received to the sequence's masses.
@@ -20,13 +20,17 @@
 
 namespace qevict {
 
+// What prompts are attended in; kBf16 where the CPU has it (kernels/attend_prefill), else f32.
+enum class PromptArithmetic { kF32, kBf16 };
+
 class BatchAttention final : public CacheAttention {
  public:
-  // `bf16`: whether prompts may be attended in it (kernels/attend_prefill).
-  BatchAttention(const KvShape& shape, Isa isa, uint32_t threads, bool bf16 = false);
+  BatchAttention(const KvShape& shape, Isa isa, uint32_t threads,
+                 PromptArithmetic prompts = PromptArithmetic::kF32);
   ~BatchAttention() override;
 
-  Status Bind(std::span<const BatchSlice> slices) override;
+  using CacheAttention::Bind;
+  Status Bind(std::span<const BatchSlice> slices, LayerRange layers) override;
   void Attend(LayerId layer, RowsView q, float* out, size_t thread, size_t threads) override;
 
  private:
@@ -35,16 +39,17 @@ class BatchAttention final : public CacheAttention {
   struct Item {
     Work work = Work::kFull;
     uint32_t slice = 0, kv_head = 0;
-    uint32_t begin = 0, end = 0;  // tokens of the slice, cells of f16 keys, or codes
-    uint32_t partial = 0;         // index of its partial state, of kFull and kCodes
-    uint32_t head = 0;            // index into the heads whose states are merged
+    uint32_t begin = 0, end = 0;  // tokens of the slice, of kPrompt
+    // Of the others: index of its part and partial state, and into the heads whose states are
+    // merged.
+    uint32_t partial = 0, head = 0;
   };
   // A range of one head's keys.
   struct Part {
     Work work = Work::kFull;
-    uint32_t begin = 0, end = 0;
-    size_t masses =
-        0;  // of the layer's masses: [group, end - begin], when the sequence tracks them
+    uint32_t begin = 0, end = 0;  // cells of full keys, or codes
+    // Where its masses begin among the layer's: [group, end - begin], when the slice votes.
+    size_t masses = 0;
   };
   struct Head {
     uint32_t first_partial = 0, partials = 0;
@@ -53,7 +58,7 @@ class BatchAttention final : public CacheAttention {
     std::vector<Item> items;
     std::vector<Head> heads;
     std::vector<Part> parts;  // by partial state
-    size_t masses = 0;        // floats
+    size_t mass_floats = 0;
     std::atomic<uint32_t> next_item{0};
     // Partial states that each head still waits for.
     std::unique_ptr<std::atomic<uint32_t>[]> unfinished;
@@ -66,14 +71,18 @@ class BatchAttention final : public CacheAttention {
   };
   struct Scratch;
 
-  // Error kOutOfMemory.
-  Status ReserveScratch();
+  // Of a part: [group, end - begin], which refer to m [group].
+  struct PartMasses {
+    const float* masses;
+    const float* m;
+  };
+
+  // Room for what the layers' plans need. Error kOutOfMemory; throws std::bad_alloc, as do the
+  // next three.
+  Status MakeRoom(LayerRange layers);
   void ReserveScratch(const BatchSlice& slice, const HeadKeys& keys);
   void PlanLayer(LayerId id, Layer& layer) const;
   void PlanHead(LayerId id, uint32_t slice, KvHeadId kv_head, Layer& layer) const;
-  // Ranges of the keys that a query in `cell` sees, one after another.
-  template <typename Add>
-  void ForEachPart(const HeadKeys& keys, uint32_t cell, const Add& add) const;
   AttentionState Partial(uint32_t index) const;
   // The scaled queries of one row's GQA group.
   void LoadQueries(RowsView q, size_t row, uint32_t kv_head, float* into) const;
@@ -81,8 +90,8 @@ class BatchAttention final : public CacheAttention {
   void AttendPart(const HeadKeys& keys, const Part& part, AttentionState state, float* masses,
                   Scratch& scratch) const;
   // Adds what `part` received to `windows`, [group, places and open window, codes]: its share of
-  // the whole softmax, whose (m, d) are `whole`; `m` [group] is what `masses` refers to.
-  void GatherMasses(const HeadKeys& keys, const Part& part, const float* masses, const float* m,
+  // the whole softmax, whose (m, d) are `whole`.
+  void GatherMasses(const HeadKeys& keys, const Part& part, PartMasses received,
                     AttentionState whole, std::span<float> windows) const;
   void FinishHead(LayerId layer, const Item& item, float* out, Scratch& scratch);
   // The tokens of `item` from token `voter` on vote; their attention is in `scratch`.
@@ -91,7 +100,7 @@ class BatchAttention final : public CacheAttention {
 
   AttendDecodeFn attend_decode_;
   AttendPrefillFn attend_prefill_;
-  bool bf16_;
+  PromptArithmetic prompts_;
   CodeAttention code_attention_;
   WindowVotes votes_;
   std::vector<Layer> layers_;

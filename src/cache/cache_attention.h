@@ -33,11 +33,18 @@ class AttentionObserver {
   virtual void OnAttend(LayerId layer, RowsView q, size_t thread, size_t threads) = 0;
 };
 
+// Layers [first, last).
+struct LayerRange {
+  uint32_t first = 0, last = 0;
+};
+
 class CacheAttention : public Attention {
  public:
-  // Prepares for one run of the graph over `slices`, on whose caches BeginBatch was called. Error
-  // kOutOfMemory.
-  virtual Status Bind(std::span<const BatchSlice> slices) = 0;
+  // Prepares for one run of the graph over `slices`, on whose caches BeginBatch was called, through
+  // `layers` alone. Error kOutOfMemory.
+  virtual Status Bind(std::span<const BatchSlice> slices, LayerRange layers) = 0;
+  // Through all layers.
+  Status Bind(std::span<const BatchSlice> slices) { return Bind(slices, {0, shape_.layers}); }
   // Null: nobody. Not while a graph runs.
   void Watch(AttentionObserver* observer) { observer_ = observer; }
 

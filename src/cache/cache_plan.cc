@@ -37,7 +37,7 @@ class Planner {
     const uint64_t local = RoundUp(g.local, g.omega) + g.omega;
     const uint64_t tokens = g.sinks + local + uint64_t{capacity.full} * g.omega;
     plan.full_slots =
-        uint32_t(RoundUp(std::min<uint64_t>(tokens, request_.capacity_tokens), kKeyBlockTokens));
+        uint32_t(WholeKeyBlocks(std::min<uint64_t>(tokens, request_.capacity_tokens)));
     const uint64_t token_bytes = uint64_t{2} * KvRowBytes(request_.kv_type, shape_.head_dim);
     const uint64_t ring_heads = uint64_t{shape_.layers - RoutedLayers(shape_)} * shape_.kv_heads;
     const uint64_t ring_slots =
@@ -147,14 +147,14 @@ uint32_t RoutedLayers(const KvShape& shape) {
 
 uint32_t RingSlots(const KvShape& shape, uint32_t capacity_tokens, uint32_t max_batch_tokens) {
   const uint64_t tokens = uint64_t{shape.swa_window} + max_batch_tokens;
-  return uint32_t(RoundUp(std::min<uint64_t>(tokens, capacity_tokens), kKeyBlockTokens));
+  return uint32_t(WholeKeyBlocks(std::min<uint64_t>(tokens, capacity_tokens)));
 }
 
 uint64_t LayerBytes(const KvShape& shape, LayerId layer, uint32_t capacity_tokens,
                     uint32_t max_batch_tokens, KvType type) {
   const uint64_t slots = shape.is_swa(layer.value)
                              ? RingSlots(shape, capacity_tokens, max_batch_tokens)
-                             : RoundUp(capacity_tokens, kKeyBlockTokens);
+                             : WholeKeyBlocks(capacity_tokens);
   return slots * shape.layer_token_bytes(type);
 }
 

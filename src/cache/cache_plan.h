@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cache/kv_shape.h"
-#include "core/aligned_buffer.h"
 #include "core/geometry.h"
 #include "kernels/code_layout.h"
 #include "kernels/kv_layout.h"

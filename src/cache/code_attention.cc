@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cache/grow_room.h"
+
 namespace qevict {
 namespace {
 
@@ -20,14 +22,11 @@ CodeAttention::CodeAttention(const KvShape& shape, Isa isa)
 
 void CodeAttention::Reserve(size_t rows, const HeadWindows& windows, Scratch& scratch) const {
   const size_t call = std::min<size_t>(windows.attended().size(), CallWindows(windows.omega()));
-  const auto grow = [](auto& room, size_t size) {
-    if (room.size() < size) room.resize(size);
-  };
-  grow(scratch.q, rows * head_dim_);
-  grow(scratch.q_scale, rows);
-  grow(scratch.mean_queries, rows * head_dim_);
-  grow(scratch.bias, rows * call);
-  grow(scratch.m_before, rows);
+  GrowRoom(scratch.q, rows * head_dim_);
+  GrowRoom(scratch.q_scale, rows);
+  GrowRoom(scratch.mean_queries, rows * head_dim_);
+  GrowRoom(scratch.bias, rows * call);
+  GrowRoom(scratch.m_before, rows);
   scratch.turns.reserve(call);
   scratch.bias_of_window.reserve(call);
 }

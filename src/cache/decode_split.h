@@ -7,9 +7,8 @@
 
 namespace qevict {
 
-// f16 keys per item. Long enough that the first tile of an item, which nothing prefetched, does
-// not count (512 -> 2,048 keys at 32K tokens: 42.1 -> 39.0 ms a step, Qwen 0.5B shapes, one
-// thread); short enough that a dozen threads find work at 8K.
+// Full keys per item. Long enough that the first tile of an item, which nothing prefetched, does
+// not count; short enough that a dozen threads find work at 8K.
 inline uint32_t DecodeSplitTokens(uint32_t visible_tokens) {
   return std::clamp<uint32_t>((visible_tokens / 16 + 511) / 512 * 512, 512, 2048);
 }

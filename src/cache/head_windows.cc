@@ -24,8 +24,8 @@ uint32_t HeadWindows::PagesFor(uint32_t windows) const {
 
 HeadWindows::Counts HeadWindows::Commit(const Event& event, RoutingScratch& scratch) noexcept {
   const Geometry& g = context_.geometry;
-  const uint32_t first_new = g.complete_windows(event.old_size);
-  const uint32_t completed = g.complete_windows(event.new_size) - first_new;
+  const uint32_t first_new = g.complete_windows(event.old_tokens);
+  const uint32_t completed = g.complete_windows(event.new_tokens) - first_new;
   if (completed == 0 && event.full_mass == nullptr) return {};
 
   scratch.places.assign(storage_.full.begin(), storage_.full.begin() + full_);
@@ -41,16 +41,16 @@ HeadWindows::Counts HeadWindows::Commit(const Event& event, RoutingScratch& scra
   Counts counts;
   scratch.promoted.clear();
   const uint32_t open_slot = FirstSlot(uint32_t(scratch.places.size()));
-  if (g.history_windows(event.new_size) != g.history_windows(event.old_size)) {
+  if (g.history_windows(event.new_tokens) != g.history_windows(event.old_tokens)) {
     Rank(event, scratch);
     MoveCodes(event, scratch, counts);
     LeaveFullTier(event, scratch, counts);
   }
   // The open window closes up, then promoted windows come in between.
   const uint32_t stayed = uint32_t(scratch.places.size());
-  if (event.new_size > g.sinks) {
+  if (event.new_tokens > g.sinks) {
     event.rows.Move(open_slot, FirstSlot(stayed + uint32_t(scratch.promoted.size())),
-                    g.open_tokens(event.new_size));
+                    g.open_tokens(event.new_tokens));
   }
   for (const WindowRecord& record : scratch.promoted) {
     DecodeWindow(event, FindRetained(record.window), uint32_t(scratch.places.size()), scratch);
@@ -91,7 +91,9 @@ void HeadWindows::KeepValueMeans(const Event& event, uint32_t first_new,
     for (size_t t = 0; t < omega; ++t) {
       for (size_t c = 0; c < head_dim; ++c) sum += std::abs(ValueAt(view, first + t, c, head_dim));
     }
-    value_means_[first_new + w] = F32ToF16(sum / float(omega * head_dim));
+    // Values that are not finite count as the largest: a score that is no number has no rank.
+    const float mean = sum / float(omega * head_dim);
+    value_means_[first_new + w] = F32ToF16(std::isfinite(mean) ? mean : 65504.0f);
   }
 }
 
@@ -106,7 +108,7 @@ float HeadWindows::RankedScore(const Event& event, const WindowRecord& record) c
 }
 
 void HeadWindows::Rank(const Event& event, RoutingScratch& scratch) const noexcept {
-  const uint32_t history = context_.geometry.history_windows(event.new_size);
+  const uint32_t history = context_.geometry.history_windows(event.new_tokens);
   scratch.entries.clear();
   scratch.entry_place.clear();
   for (uint32_t p = 0; p < scratch.places.size(); ++p) {

@@ -78,16 +78,13 @@ class HeadWindows {
   const HeadCodec& head_codec() const {
     return context_.codec->head(context_.layer, context_.kv_head, context_.format);
   }
-  const HeadTables& tables() const {
-    return context_.codec->tables(context_.layer, context_.kv_head);
-  }
   const uint8_t* const* pages() const { return storage_.pages.data(); }
   uint32_t page_count() const { return page_count_; }
   // Pages beyond those it has that `windows` more codes would need.
   uint32_t PagesFor(uint32_t windows) const;
 
   struct Event {
-    uint32_t old_size = 0, new_size = 0;  // tokens of the sequence
+    uint32_t old_tokens = 0, new_tokens = 0;  // of the sequence
     TierCapacity capacity;
     Promotion promotion = Promotion::kExpand;
     const RoutingPolicy* policy = nullptr;

@@ -87,14 +87,14 @@ void KvRows::Move(uint32_t from, uint32_t to, uint32_t count) const {
 }
 
 void KvRows::CopyFrom(const KvRows& from, uint32_t tokens) const {
-  const size_t blocks = (size_t{tokens} + kKeyBlockTokens - 1) / kKeyBlockTokens;
-  const size_t elements = blocks * kKeyBlockTokens * head_dim_;
+  const size_t slots = WholeKeyBlocks(tokens);
+  const size_t elements = slots * head_dim_;
   if (k_ != nullptr) {
     std::copy_n(from.k_, elements, k_);
     std::copy_n(from.v_, elements, v_);
     return;
   }
-  const size_t scales = blocks * kKeyBlockTokens * Q8Groups(head_dim_);
+  const size_t scales = slots * Q8Groups(head_dim_);
   std::copy_n(from.k8_.codes, elements, k8_.codes);
   std::copy_n(from.v8_.codes, elements, v8_.codes);
   std::copy_n(from.k8_.scales, scales, k8_.scales);

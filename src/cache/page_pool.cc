@@ -13,6 +13,8 @@ Status PagePool::Reserve(size_t pages) {
     const size_t bytes = AlignedBuffer::RoundedBytes(count * config_.page_bytes);
     QEVICT_ASSIGN_OR_RETURN(ByteBudget::Claim claim, budget_.Reserve(bytes));
     QEVICT_ASSIGN_OR_RETURN(AlignedBuffer buffer, AlignedBuffer::Allocate(bytes));
+    // What may throw comes before the first page: pages of a slab that nobody keeps would be lost.
+    slabs_.reserve((config_.most_pages + config_.slab_pages - 1) / config_.slab_pages);
     free_.reserve(pages_ + count);
     for (size_t p = count; p > 0; --p) {  // so that pages are taken in their order
       free_.push_back(buffer.as<uint8_t>() + (p - 1) * config_.page_bytes);

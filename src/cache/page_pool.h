@@ -22,7 +22,8 @@ class PagePool {
   PagePool(const Config& config, ByteBudget& budget) : config_(config), budget_(budget) {}
 
   // Makes sure that `pages` pages can be taken, no more than the most, those in use included.
-  // Errors kBudgetExceeded, kOutOfMemory; what was free before stays so.
+  // Errors kBudgetExceeded, kOutOfMemory; what was free before stays so, also when it throws
+  // std::bad_alloc.
   Status Reserve(size_t pages);
   // 64-byte aligned; holds what was last written to it. Precondition: reserved.
   uint8_t* Take() noexcept;

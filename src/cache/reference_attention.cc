@@ -21,10 +21,10 @@ ReferenceAttention::ReferenceAttention(const KvShape& shape, uint32_t threads)
       next_item_(std::make_unique<std::atomic<uint32_t>[]>(shape.layers)),
       scratch_(threads) {}
 
-Status ReferenceAttention::Bind(std::span<const BatchSlice> slices) {
+Status ReferenceAttention::Bind(std::span<const BatchSlice> slices, LayerRange layers) {
   size_t tokens = 0;
   for (const BatchSlice& slice : slices) {
-    for (uint32_t l = 0; l < shape_.layers; ++l) {
+    for (uint32_t l = layers.first; l < layers.last; ++l) {
       for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
         tokens = std::max(tokens,
                           ReferenceHead::Tokens(*slice.kv, LayerId(l), KvHeadId(h), slice.tokens));
@@ -48,7 +48,8 @@ Status ReferenceAttention::Bind(std::span<const BatchSlice> slices) {
     return Fail(ErrorCode::kOutOfMemory,
                 "not enough memory to lay a KV head out in f32; use --attention fused");
   }
-  for (uint32_t l = 0; l < shape_.layers; ++l) next_item_[l].store(0, std::memory_order_relaxed);
+  for (uint32_t l = layers.first; l < layers.last; ++l)
+    next_item_[l].store(0, std::memory_order_relaxed);
   return {};
 }
 
@@ -58,13 +59,14 @@ void ReferenceAttention::Attend(LayerId layer, RowsView q, float* out, size_t th
   for (;;) {
     const uint32_t item = next_item_[layer.value].fetch_add(1, std::memory_order_relaxed);
     if (item >= slices_.size() * shape_.kv_heads) return;
-    AttendHead(layer, slices_[item / shape_.kv_heads], KvHeadId(item % shape_.kv_heads), q, out,
+    AttendHead({slices_[item / shape_.kv_heads], layer, KvHeadId(item % shape_.kv_heads)}, q, out,
                scratch_[thread]);
   }
 }
 
-void ReferenceAttention::AttendHead(LayerId layer, const BatchSlice& slice, KvHeadId kv_head,
-                                    RowsView q, float* out, Scratch& scratch) const {
+void ReferenceAttention::AttendHead(const SliceHead& head, RowsView q, float* out,
+                                    Scratch& scratch) const {
+  const auto& [slice, layer, kv_head] = head;
   const size_t group_floats = size_t{shape_.group} * shape_.head_dim;
   const size_t row_floats = shape_.kv_heads * group_floats, first = kv_head.value * group_floats;
   const GroupMass kind = slice.kv->scoring().group;
@@ -81,12 +83,13 @@ void ReferenceAttention::AttendHead(LayerId layer, const BatchSlice& slice, KvHe
       AddHead(kind, scratch.masses.full, scratch.group.full);
       AddHead(kind, scratch.masses.codes, scratch.group.codes);
     }
-    if (votes) AddMasses(layer, slice, kv_head, scratch.group);
+    if (votes) AddMasses(head, scratch.group);
   }
 }
 
-void ReferenceAttention::AddMasses(LayerId layer, const BatchSlice& slice, KvHeadId kv_head,
+void ReferenceAttention::AddMasses(const SliceHead& head,
                                    const ReferenceHead::Masses& group) const {
+  const auto& [slice, layer, kv_head] = head;
   const double heads = slice.kv->scoring().group == GroupMass::kMean ? shape_.group : 1.0;
   const auto add = [heads](const std::vector<double>& masses, std::span<MassUnits> into) {
     for (size_t w = 0; w < masses.size(); ++w) into[w] += ToMassUnits(float(masses[w] / heads));

@@ -19,7 +19,8 @@ class ReferenceAttention final : public CacheAttention {
  public:
   ReferenceAttention(const KvShape& shape, uint32_t threads);
 
-  Status Bind(std::span<const BatchSlice> slices) override;
+  using CacheAttention::Bind;
+  Status Bind(std::span<const BatchSlice> slices, LayerRange layers) override;
   void Attend(LayerId layer, RowsView q, float* out, size_t thread, size_t threads) override;
 
  private:
@@ -28,12 +29,15 @@ class ReferenceAttention final : public CacheAttention {
     ReferenceHead head;
     ReferenceHead::Masses masses, group;  // of a query head, and summed or maximal over its group
   };
-  void AttendHead(LayerId layer, const BatchSlice& slice, KvHeadId kv_head, RowsView q, float* out,
-                  Scratch& scratch) const;
+  struct SliceHead {
+    const BatchSlice& slice;
+    LayerId layer;
+    KvHeadId kv_head;
+  };
+  void AttendHead(const SliceHead& head, RowsView q, float* out, Scratch& scratch) const;
   // Adds what the query heads of a GQA group gave to the windows, summed or maximal over them, to
   // the sequence's masses.
-  void AddMasses(LayerId layer, const BatchSlice& slice, KvHeadId kv_head,
-                 const ReferenceHead::Masses& group) const;
+  void AddMasses(const SliceHead& head, const ReferenceHead::Masses& group) const;
 
   std::unique_ptr<std::atomic<uint32_t>[]> next_item_;  // [layers]; slice by slice, head by head
   std::vector<Scratch> scratch_;                        // by thread

@@ -2,15 +2,23 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <string>
 
+#include "cache/grow_room.h"
 #include "core/check.h"
 
 namespace qevict {
 namespace {
 
-uint32_t RoundUpToBlock(uint64_t tokens) {
-  return uint32_t((tokens + kKeyBlockTokens - 1) / kKeyBlockTokens * kKeyBlockTokens);
+const float* MassFloats(std::span<const MassUnits> masses, std::vector<float>& floats) {
+  std::ranges::transform(masses, floats.begin(), FromMassUnits);
+  return floats.data();
+}
+
+Status NoWorkingRoom() {
+  return Fail(ErrorCode::kOutOfMemory,
+              "not enough memory for the working room of routing; lower --chunk or --ctx");
 }
 
 }  // namespace
@@ -176,14 +184,25 @@ uint32_t SequenceKv::VisibleFrom(LayerId layer, uint32_t cell) const {
 Status SequenceKv::BeginBatch(uint32_t tokens) {
   QEVICT_CHECK_LE(tokens, config_.capacity_tokens - size_tokens_);
   if (tiered()) {
-    if (codes()) QEVICT_RETURN_IF_ERROR(config_.codec->Grow(size_tokens_ + tokens));
-    QEVICT_RETURN_IF_ERROR(PrepareRouting(size_tokens_ + tokens));
-    QEVICT_RETURN_IF_ERROR(FitFullTier(tokens));
-    PrepareMasses(0, uint32_t(heads_.size()), size_tokens_ + tokens);
-    PrepareVoters(tokens);
+    try {
+      QEVICT_RETURN_IF_ERROR(PrepareBatch(tokens));
+    } catch (const std::bad_alloc&) {
+      staging_ = {};
+      return NoWorkingRoom();
+    }
   }
   batch_tokens_ = tokens;
   written_tokens_ = std::max(written_tokens_, size_tokens_ + tokens);
+  return {};
+}
+
+Status SequenceKv::PrepareBatch(uint32_t tokens) {
+  const uint32_t new_size = size_tokens_ + tokens;
+  if (codes()) QEVICT_RETURN_IF_ERROR(config_.codec->Grow(new_size));
+  QEVICT_RETURN_IF_ERROR(PrepareRouting(new_size));
+  QEVICT_RETURN_IF_ERROR(FitFullTier(tokens));
+  PrepareMasses(0, uint32_t(heads_.size()), new_size);
+  PrepareVoters(tokens);
   return {};
 }
 
@@ -219,7 +238,8 @@ Status SequenceKv::FitFullTier(uint32_t tokens) {
   staging_ = {};  // of a batch that was never committed
   const uint32_t needed = most_cells() + tokens;
   if (needed <= config_.plan.full_slots) return {};
-  QEVICT_ASSIGN_OR_RETURN(staging_, AllocateRegion(RoundUpToBlock(needed), RegionLayers::kRouted));
+  QEVICT_ASSIGN_OR_RETURN(staging_,
+                          AllocateRegion(uint32_t(WholeKeyBlocks(needed)), RegionLayers::kRouted));
   CopyFullTier(resident_, staging_);
   staging_peak_bytes_ = std::max(staging_peak_bytes_, staging_bytes());
   return {};
@@ -255,8 +275,8 @@ void SequenceKv::PrepareMasses(uint32_t first_head, uint32_t last_head, uint32_t
     most_codes = std::max<size_t>(most_codes, mass_ranges_[h].codes);
   }
   masses_.assign(count, 0);
-  full_floats_.resize(std::max(full_floats_.size(), most_full));
-  code_floats_.resize(std::max(code_floats_.size(), most_codes));
+  GrowRoom(full_floats_, most_full);
+  GrowRoom(code_floats_, most_codes);
 }
 
 uint32_t SequenceKv::VotersFrom(uint32_t tokens) const {
@@ -282,12 +302,6 @@ void SequenceKv::PrepareVoters(uint32_t tokens) {
   }
 }
 
-const float* SequenceKv::MassFloats(std::span<const MassUnits> masses,
-                                    std::vector<float>& floats) const {
-  std::ranges::transform(masses, floats.begin(), FromMassUnits);
-  return floats.data();
-}
-
 std::span<MassUnits> SequenceKv::full_mass(LayerId layer, KvHeadId head) const {
   const MassRange& range = mass_ranges_[HeadIndex(layer, head)];
   return {masses_.data() + range.first, range.full};
@@ -305,8 +319,8 @@ void SequenceKv::CommitHeads(LayerId layer, uint32_t new_size) noexcept {
     const KvHeadId head(h);
     const auto start = std::chrono::steady_clock::now();
     const HeadWindows::Counts counts = heads_[HeadIndex(layer, head)].Commit(
-        {.old_size = size_tokens_,
-         .new_size = new_size,
+        {.old_tokens = size_tokens_,
+         .new_tokens = new_size,
          .capacity = config_.plan.capacity,
          .promotion = config_.promotion,
          .policy = config_.policy,
@@ -374,17 +388,27 @@ void SequenceKv::Commit() noexcept {
 Status SequenceKv::BeginPrompt(uint32_t tokens) {
   QEVICT_CHECK_EQ(size_tokens_, 0u);
   QEVICT_CHECK_LE(tokens, config_.capacity_tokens);
+  try {
+    QEVICT_RETURN_IF_ERROR(PreparePrompt(tokens));
+  } catch (const std::bad_alloc&) {
+    staging_ = {};
+    return NoWorkingRoom();
+  }
+  prompt_tokens_ = tokens;
+  stats_before_prompt_ = stats_;
+  return {};
+}
+
+Status SequenceKv::PreparePrompt(uint32_t tokens) {
   staging_ = {};  // of a batch that was never committed
   if (codes()) QEVICT_RETURN_IF_ERROR(config_.codec->Grow(tokens));
   QEVICT_RETURN_IF_ERROR(PrepareRouting(tokens));
-  QEVICT_ASSIGN_OR_RETURN(staging_,
-                          AllocateRegion(RoundUpToBlock(tokens), RegionLayers::kOneRouted));
+  QEVICT_ASSIGN_OR_RETURN(
+      staging_, AllocateRegion(uint32_t(WholeKeyBlocks(tokens)), RegionLayers::kOneRouted));
   staging_peak_bytes_ = std::max(staging_peak_bytes_, staging_bytes());
-  prompt_tokens_ = tokens;
-  PrepareMasses(0, shape_.kv_heads,
-                tokens);  // so that BeginLayer, which needs as much, allocates nothing
+  // So that BeginLayer, which needs as much, allocates nothing.
+  PrepareMasses(0, shape_.kv_heads, tokens);
   PrepareVoters(tokens);
-  stats_before_prompt_ = stats_;
   return {};
 }
 

@@ -72,13 +72,17 @@ class SequenceKv {
                                                      uint32_t max_batch_tokens,
                                                      KvType type = KvType::kF16);
 
+  SequenceKv(SequenceKv&&) = default;
+  // The old claims and pools would give their bytes back to a budget that is gone.
+  SequenceKv& operator=(SequenceKv&&) = delete;
+
   uint32_t size_tokens() const { return size_tokens_; }
   uint32_t capacity_tokens() const { return config_.capacity_tokens; }
   const KvShape& shape() const { return shape_; }
   const Geometry& geometry() const { return config_.geometry; }
   const CachePlan& plan() const { return config_.plan; }
   Promotion promotion() const { return config_.promotion; }
-  // Whether routing reviews any layer, or every token stays in f16.
+  // Whether routing reviews any layer, or every token stays full.
   bool tiered() const { return config_.policy != nullptr; }
   // Whether any window may become a code.
   bool codes() const { return config_.plan.code_windows() != 0; }
@@ -97,8 +101,9 @@ class SequenceKv {
   std::span<MassUnits> full_mass(LayerId layer, KvHeadId head) const;
   std::span<MassUnits> code_mass(LayerId layer, KvHeadId head) const;
   const ByteBudget& budget() const { return *budget_; }
-  // Full tokens of a prompt on their way into the tiers, which no budget counts: at most one batch
-  // and the full tier. They are of the tier's own type.
+  // Full tokens of a prompt on their way into the tiers, which no budget counts: those of a batch
+  // behind the full tier, in every layer, or all tokens of a prompt that passes exactly, in one.
+  // They are of the tier's own type.
   uint64_t staging_bytes() const { return staging_.arena.size_bytes(); }
   uint64_t staging_peak_bytes() const { return staging_peak_bytes_; }
   TierStats stats() const;
@@ -132,6 +137,7 @@ class SequenceKv {
   // once, for that layer alone, and is routed before the next layer begins. Only into an empty
   // sequence. Order: BeginPrompt, then for every layer BeginLayer, chunks (each stored and attended
   // behind SetPassed), CommitLayer; then EndPrompt, or AbandonPrompt, which empties the sequence.
+  // BeginPrompt fails as BeginBatch does.
   Status BeginPrompt(uint32_t tokens);
   void BeginLayer(LayerId layer);
   void SetPassed(uint32_t tokens) { passed_tokens_ = tokens; }
@@ -169,13 +175,14 @@ class SequenceKv {
   uint32_t most_cells() const;  // of any head of a routed layer
   void MakePools();
   Status AllocateLedger();
+  Status PrepareBatch(uint32_t tokens);
+  Status PreparePrompt(uint32_t tokens);
   Status PrepareRouting(uint32_t new_size);
   Status FitFullTier(uint32_t tokens);
   void CopyFullTier(const Region& from, const Region& to) const noexcept;
   void CopyLayer(const Region& from, const Region& to, LayerId layer, uint32_t size) const noexcept;
   void PrepareMasses(uint32_t first_head, uint32_t last_head, uint32_t new_size);
   void PrepareVoters(uint32_t tokens);
-  const float* MassFloats(std::span<const MassUnits> masses, std::vector<float>& floats) const;
   void CommitHeads(LayerId layer, uint32_t new_size) noexcept;
   void ReportMoves(LayerId layer, KvHeadId head) noexcept;
   bool ReviewsHistory(uint32_t new_size) const {

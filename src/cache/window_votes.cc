@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "cache/grow_room.h"
 #include "core/check.h"
 #include "kernels/f16.h"
 
@@ -41,9 +42,8 @@ Status WindowVotes::Prepare(const Geometry& geometry) {
   Columns columns{.omega = omega, .sinks = geometry.sinks, .values = {}};
   columns.windows = std::clamp(kCallTokens / omega / kBlock * kBlock, kBlock, head_dim);
   const uint32_t phase = geometry.sinks % kBlock;
-  const uint32_t slots = (phase + columns.windows * omega + kBlock - 1) / kBlock * kBlock;
-  QEVICT_ASSIGN_OR_RETURN(columns.values,
-                          AlignedBuffer::Allocate(size_t{slots} * head_dim * sizeof(F16)));
+  const size_t slots = WholeKeyBlocks(phase + columns.windows * omega);
+  QEVICT_ASSIGN_OR_RETURN(columns.values, AlignedBuffer::Allocate(slots * head_dim * sizeof(F16)));
   for (uint32_t t = 0; t < columns.windows * omega; ++t) {
     columns.values.as<F16>()[ValueOffset(phase + t, t / omega, head_dim)] = F32ToF16(1.0f);
   }
@@ -52,15 +52,13 @@ Status WindowVotes::Prepare(const Geometry& geometry) {
 }
 
 void WindowVotes::Reserve(size_t rows, size_t codes, Scratch& scratch) const {
-  const auto grow = [](auto& room, size_t size) {
-    if (room.size() < size) room.resize(size);
-  };
-  grow(scratch.m, rows);
-  grow(scratch.d, rows);
-  grow(scratch.o, rows * shape_.head_dim);
-  grow(scratch.row_begin, rows);
-  grow(scratch.row_end, rows);
-  grow(scratch.sums, std::max<size_t>(codes, shape_.head_dim));  // a call's columns, or all codes
+  GrowRoom(scratch.m, rows);
+  GrowRoom(scratch.d, rows);
+  GrowRoom(scratch.o, rows * shape_.head_dim);
+  GrowRoom(scratch.row_begin, rows);
+  GrowRoom(scratch.row_end, rows);
+  GrowRoom(scratch.sums,
+           std::max<size_t>(codes, shape_.head_dim));  // a call's columns, or all codes
 }
 
 const WindowVotes::Columns& WindowVotes::ColumnsOf(const Geometry& geometry) const {

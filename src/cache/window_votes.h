@@ -3,8 +3,9 @@
 //
 // The attention kernel is asked once more, with columns that say which window a key belongs to in
 // place of the values: o[r, w] = sum_{t in w} exp(s[r, t] - m[r]). That costs what the attention of
-// the voting tokens has cost (all of a prompt: its attention twice), at the speed of the fastest
-// kernel, and no score is kept.
+// the voting tokens costs in f32, at the speed of the fastest kernel, and no score is kept: all of
+// a prompt votes at the price of its attention, or of about 1.6 times that where the prompt itself
+// is attended in bf16 (docs/decisions/0008-products-of-prompts.md has both rates): votes never are.
 #pragma once
 
 #include <span>
@@ -41,7 +42,8 @@ class WindowVotes {
   };
 
   WindowVotes(const KvShape& shape, Isa isa);
-  // Makes the columns of a geometry. Error kOutOfMemory. Not while votes are counted.
+  // Makes the columns of a geometry. Error kOutOfMemory; throws std::bad_alloc. Not while votes are
+  // counted.
   Status Prepare(const Geometry& geometry);
   // Room for blocks of `rows` query rows and a head of so many codes; Count and Add then allocate
   // nothing. Throws std::bad_alloc.

@@ -50,6 +50,8 @@ TableBuilder::TableBuilder(CodeFormat format, const MeanRotation* blocks, const 
       key_squares_(format.head_dim) {
   QEVICT_CHECK_EQ(blocks->pairs().head_dim, format.head_dim);
   QEVICT_CHECK_EQ(rotation->head_dim(), format.head_dim);
+  sample_.reserve(kSampleTokens * 2 * format.head_dim);
+  sample_positions_.reserve(kSampleTokens);
 }
 
 void TableBuilder::AddQuery(const float* q) {

@@ -9,7 +9,8 @@
 // proportion to (sum_i a_i^2 s_i^2) (sum_i w_i / a_i^2). Tied, a does not depend on the position.
 // key_scale and value_scale are the geometric means of the scales of a sample of the rows.
 //
-// Memory does not grow: moments, and a sample of kSampleTokens rows. One thread per builder.
+// Memory does not grow: moments, and a sample of kSampleTokens rows. Only the constructor and Build
+// allocate. One thread per builder.
 #pragma once
 
 #include <array>

@@ -101,7 +101,7 @@ Status CacheConfig::Validate() const {
   if (k < 2 || k > 4) return refuse("--kbits " + std::to_string(k) + " is not 2, 3 or 4");
   if (v != 1 && v != 2 && v != 4)
     return refuse("--vbits " + std::to_string(v) + " is not 1, 2 or 4");
-  if (!(full_share >= 0.0f && full_share <= 1.0f)) return refuse("--full-share is not in 0 .. 1");
+  if (!(full_share >= 0.0f && full_share <= 1.0f)) return refuse("full_share is not in 0 .. 1");
   if (!budget && (policy == CachePolicy::kQevict || policy == CachePolicy::kEvict)) {
     return refuse("--policy " + std::string(CachePolicyName(policy)) +
                   " does nothing without --kv-budget; give one");

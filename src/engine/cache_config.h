@@ -43,10 +43,10 @@ struct KvBudget {
 // "20%", "0.5%", "512MiB", "1GB", "1.5GiB", "1000000". Error kInvalidArgument.
 Result<KvBudget> ParseKvBudget(std::string_view text);
 
-// How a prompt that is longer than the f16 tier reaches the cache: exactly as a full cache would,
-// one layer after another; or chunk by chunk, each routed before the next is read, which needs no
-// more than a chunk beside the budget and whose time grows with the prompt, not with its square. A
-// prompt that follows others in its sequence is always streamed.
+// How a prompt that is longer than the full tier reaches the cache: exactly as a full cache would,
+// one layer after another; or piece by piece (Engine::Prefill), each routed before the next is
+// read, which needs no more than a piece beside the budget and whose time grows with the prompt,
+// not with its square. A prompt that follows others in its sequence is always streamed.
 enum class PrefillMode { kExact, kStream };
 
 // What differs from the scoring that the policy comes with.

@@ -14,21 +14,22 @@ namespace qevict {
 
 class CachedSequence final : public Sequence {
  public:
-  CachedSequence(SequenceKv kv, const CachePlan& plan) : kv_(std::move(kv)), plan_(plan) {}
+  explicit CachedSequence(SequenceKv kv) : kv_(std::move(kv)) {}
   uint32_t size_tokens() const override { return kv_.size_tokens(); }
   uint32_t capacity_tokens() const override { return kv_.capacity_tokens(); }
   std::span<const Token> tokens() const override { return tokens_; }
   KvUsage kv_usage() const override {
     const ByteBudget& budget = kv_.budget();
+    const CachePlan& plan = kv_.plan();
     return {.limit_bytes = budget.limit_bytes(),
             .used_bytes = budget.used_bytes(),
             .peak_bytes = budget.peak_bytes(),
             .full_f16_bytes = FullCacheBytes(kv_.shape(), kv_.capacity_tokens()),
-            .kv_type = plan_.kv_type,
-            .full_bytes = plan_.full_bytes,
-            .quantized_bytes = budget.used_bytes() - plan_.full_bytes - plan_.ledger_bytes,
-            .ledger_bytes = plan_.ledger_bytes,
-            .code_bits = plan_.code_bits(),
+            .kv_type = plan.kv_type,
+            .full_bytes = plan.full_bytes,
+            .quantized_bytes = budget.used_bytes() - plan.full_bytes - plan.ledger_bytes,
+            .ledger_bytes = plan.ledger_bytes,
+            .code_bits = plan.code_bits(),
             .staging_peak_bytes = kv_.staging_peak_bytes(),
             .tiers = kv_.stats()};
   }
@@ -44,11 +45,11 @@ class CachedSequence final : public Sequence {
   }
 
   SequenceKv& kv() override { return kv_; }
-  // Room for `tokens` more, so that Commit cannot fail.
+  // Room for `tokens` more, so that Commit and EndPrompt cannot fail.
   void Reserve(size_t tokens) {
     if (tokens_.capacity() - tokens_.size() < tokens) tokens_.reserve(2 * tokens_.size() + tokens);
   }
-  void EndPrompt(std::span<const Token> tokens) {
+  void EndPrompt(std::span<const Token> tokens) noexcept {
     tokens_.assign(tokens.begin(), tokens.end());
     kv_.EndPrompt();
   }
@@ -59,7 +60,6 @@ class CachedSequence final : public Sequence {
 
  private:
   SequenceKv kv_;
-  CachePlan plan_;
   std::vector<Token> tokens_;
 };
 

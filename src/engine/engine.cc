@@ -11,11 +11,8 @@
 #include "core/cpu_count.h"
 #include "core/isa.h"
 #include "engine/cached_sequence.h"
-#include "engine/calibration_text.h"
-#include "engine/codec_tables.h"
-#include "engine/table_recorder.h"
+#include "engine/codec_fit.h"
 #include "model/model_runner.h"
-#include "model/rope_angles.h"
 #include "model/validate_tensors.h"
 #include "policy/routing_policy.h"
 
@@ -73,8 +70,15 @@ class GgufEngine final : public Engine {
         engine->runner_,
         ModelRunner::Load(*engine->file_, engine->hyperparameters_, *engine->attention_,
                           {engine->threads_, engine->isa_, config.products}));
-    if (config.cache.codes() || config.fit_codec)
-      QEVICT_RETURN_IF_ERROR(engine->LoadCodec(progress, cancel));
+    if (config.cache.codes() || config.fit_codec) {
+      QEVICT_ASSIGN_OR_RETURN(
+          engine->codec_,
+          FitCodec({*engine->file_, *engine, *engine->attention_, engine->prefill_chunk_},
+                   config.cache, progress, cancel));
+      if (config.cache.raises_bits()) {
+        engine->raises_ = RaiseOrder(engine->hyperparameters_.kv_shape(), *engine->codec_);
+      }
+    }
     return engine;
   }
 
@@ -123,6 +127,38 @@ class GgufEngine final : public Engine {
     return {};
   }
 
+  Status Prefill(Sequence& sequence, std::span<const Token> tokens, std::vector<float>* logits_out,
+                 const ProgressFn& progress, const CancelFn& cancel) override {
+    if (tokens.empty()) return Fail(ErrorCode::kInvalidArgument, "the prompt is empty");
+    if (tokens.size() > sequence.capacity_tokens() - sequence.size_tokens()) {
+      return Fail(ErrorCode::kContextFull,
+                  "the prompt has " + std::to_string(tokens.size()) + " tokens but " +
+                      std::to_string(sequence.capacity_tokens() - sequence.size_tokens()) +
+                      " fit into the context; raise --ctx or shorten the prompt");
+    }
+    for (size_t begin = 0; begin < tokens.size();) {
+      const size_t rest = tokens.size() - begin, piece = PieceTokens(sequence, rest);
+      const size_t count = piece != 0 ? piece : std::min<size_t>(prefill_chunk_, rest);
+      std::vector<float>* logits = count == rest ? logits_out : nullptr;
+      if (piece != 0) {
+        const ProgressFn of_piece = [&](uint32_t done, uint32_t /*total*/) {
+          if (progress) progress(uint32_t(begin + done), uint32_t(tokens.size()));
+        };
+        QEVICT_RETURN_IF_ERROR(
+            PassByLayer({&sequence, tokens.subspan(begin, count), logits, of_piece, cancel}));
+      } else {
+        BatchItem item{.sequence = &sequence,
+                       .tokens = tokens.subspan(begin, count),
+                       .logits = count == rest ? LogitRows::kLast : LogitRows::kNone,
+                       .logits_out = logits};
+        QEVICT_RETURN_IF_ERROR(Run({&item, 1}, cancel));
+        if (progress) progress(uint32_t(begin + count), uint32_t(tokens.size()));
+      }
+      begin += count;
+    }
+    return {};
+  }
+
  private:
   GgufEngine() = default;
 
@@ -131,8 +167,9 @@ class GgufEngine final : public Engine {
     if (config.attention == AttentionKind::kReference) {
       attention_ = std::make_unique<ReferenceAttention>(shape, threads_);
     } else {
-      attention_ = std::make_unique<BatchAttention>(shape, isa_, threads_,
-                                                    /*bf16=*/config.products == Products::kFastest);
+      attention_ = std::make_unique<BatchAttention>(
+          shape, isa_, threads_,
+          config.products == Products::kFastest ? PromptArithmetic::kBf16 : PromptArithmetic::kF32);
     }
   }
 
@@ -166,7 +203,7 @@ class GgufEngine final : public Engine {
                                        " tokens: " + kv.error().message +
                                        "; lower --ctx or --kv-budget");
     }
-    return std::make_unique<CachedSequence>(std::move(*kv), plan);
+    return std::make_unique<CachedSequence>(std::move(*kv));
   }
 
   Result<CachePlan> PlanFor(const KvShape& shape, uint32_t capacity_tokens,
@@ -190,84 +227,14 @@ class GgufEngine final : public Engine {
     return PlanCache(shape, request);
   }
 
-  Status LoadCodec(const ProgressFn& progress, const CancelFn& cancel) {
-    const Hyperparameters& h = hyperparameters_;
-    WindowCodec::Config config{
-        .formats = {},
-        .rope = {.head_dim = h.head_dim,
-                 .layout = h.rope_layout == RopeLayout::kHalves ? RopePairs::Layout::kHalves
-                                                                : RopePairs::Layout::kInterleaved,
-                 .angles = RopeAngles(*file_, h)},
-        .layers = h.layers,
-        .kv_heads = h.kv_heads,
-        .heads = {},
-        .sinks = cache_.geometry.sinks,
-        .omega = cache_.geometry.omega};
-    const uint32_t key_bits = cache_.least_key_bits(), value_bits = cache_.least_value_bits();
-    config.formats = {{h.head_dim, key_bits, value_bits}};
-    if (cache_.raises_bits()) {
-      config.formats.push_back({h.head_dim, 4, value_bits});
-      config.formats.push_back({h.head_dim, key_bits, 4});
-      config.formats.push_back({h.head_dim, 4, 4});
-    }
-    QEVICT_ASSIGN_OR_RETURN(config.heads, FittedTables(config, progress, cancel));
-    QEVICT_ASSIGN_OR_RETURN(codec_, WindowCodec::Create(std::move(config)));
-    if (cache_.raises_bits()) raises_ = RaiseOrder(h.kv_shape(), *codec_);
-    return {};
-  }
-
-  // Tables of the codec from their file, or else measured and written to it.
-  Result<std::vector<HeadTables>> FittedTables(const WindowCodec::Config& codec,
-                                               const ProgressFn& progress, const CancelFn& cancel) {
-    if (cache_.tables_folder.empty()) return MeasureTables(codec, progress, cancel);
-    const Hyperparameters& h = hyperparameters_;
-    const TablesShape shape{h.layers, h.kv_heads, h.head_dim};
-    const std::string fingerprint = ModelFingerprint(*file_);
-    const std::string path = TablesPath(cache_.tables_folder, fingerprint);
-    QEVICT_ASSIGN_OR_RETURN(auto stored, ReadTables(path, fingerprint, shape));
-    if (stored) return std::move(*stored);
-    QEVICT_RETURN_IF_ERROR(MakeTablesFolder(cache_.tables_folder));
-    QEVICT_ASSIGN_OR_RETURN(std::vector<HeadTables> tables, MeasureTables(codec, progress, cancel));
-    QEVICT_RETURN_IF_ERROR(WriteTables(path, fingerprint, shape, tables));
-    return tables;
-  }
-
-  Result<std::vector<HeadTables>> MeasureTables(const WindowCodec::Config& codec,
-                                                const ProgressFn& progress,
-                                                const CancelFn& cancel) {
-    QEVICT_ASSIGN_OR_RETURN(
-        std::vector<Token> text,
-        tokenizer_->Encode(kCalibrationText, SpecialText::kPlain, Bos::kModelDefault));
-    text.resize(std::min<size_t>(text.size(), hyperparameters_.context_train));
-    CodeFormat format = kTableFormat;
-    format.head_dim = hyperparameters_.head_dim;
-    TableRecorder recorder(hyperparameters_.kv_shape(), format, codec.rope, kTableSinks,
-                           kTableBiasTokens);
-    QEVICT_ASSIGN_OR_RETURN(const std::unique_ptr<Sequence> sequence,
-                            NewFullSequence(uint32_t(text.size())));
-    attention_->Watch(&recorder);
-    Status status;
-    for (size_t begin = 0; begin < text.size() && status; begin += prefill_chunk_) {
-      const size_t count = std::min<size_t>(prefill_chunk_, text.size() - begin);
-      recorder.BeginBatch(uint32_t(begin), uint32_t(count));
-      BatchItem item{.sequence = sequence.get(),
-                     .tokens = std::span(text).subspan(begin, count),
-                     .logits = LogitRows::kNone};
-      status = Run({&item, 1}, cancel);
-      if (status && progress) progress(uint32_t(begin + count), uint32_t(text.size()));
-    }
-    attention_->Watch(nullptr);
-    if (!status) return tl::unexpected(status.error());
-    return recorder.Build();
-  }
-
   // A prompt into the empty cache that does not fit: routed layer by layer.
   bool PassesExactly(SequenceKv& kv, size_t tokens) const {
     return kv.tiered() && cache_.prefill == PrefillMode::kExact && kv.size_tokens() == 0 &&
            kv.needs_staging(uint32_t(tokens));
   }
 
-  size_t PieceTokens(Sequence& sequence, size_t tokens) const override {
+  // Of so many tokens to come, how many pass layer by layer next; 0: the next chunk in one Run.
+  size_t PieceTokens(Sequence& sequence, size_t tokens) const {
     SequenceKv& kv = sequence.kv();
     if (PassesExactly(kv, tokens)) return tokens;
     size_t piece = tokens;
@@ -280,14 +247,23 @@ class GgufEngine final : public Engine {
     return runner_->unpacks(piece) ? piece : 0;
   }
 
+  // A piece of a prompt that passes through the model layer by layer.
+  struct Piece {
+    Sequence* sequence;
+    std::span<const Token> tokens;
+    std::vector<float>* logits_out;  // null: none
+    const ProgressFn& progress;      // of the piece; may be empty
+    const CancelFn& cancel;
+  };
+
   // Binds attention to the chunk and layer that the runner is about to compute.
   class PieceSteps final : public LayerSteps {
    public:
-    // exact: each layer is routed before the next begins.
-    PieceSteps(GgufEngine& engine, SequenceKv& kv, const Piece& piece, bool exact)
-        : engine_(engine), kv_(kv), piece_(piece), exact_(exact) {}
+    // kExact: each layer is routed before the next begins.
+    PieceSteps(GgufEngine& engine, SequenceKv& kv, const Piece& piece, PrefillMode mode)
+        : engine_(engine), kv_(kv), piece_(piece), mode_(mode) {}
     Status BeginLayer(LayerId layer) override {
-      if (exact_) kv_.BeginLayer(layer);
+      if (mode_ == PrefillMode::kExact) kv_.BeginLayer(layer);
       return {};
     }
     Status BeginChunk(LayerId layer, uint32_t first, uint32_t rows) override {
@@ -300,20 +276,20 @@ class GgufEngine final : public Engine {
         const uint64_t layers = engine_.hyperparameters_.layers;
         piece_.progress(uint32_t((uint64_t{layer.value} * tokens + first) / layers), tokens);
       }
-      return engine_.attention_->Bind({&slice, 1});
+      return engine_.attention_->Bind({&slice, 1}, {layer.value, layer.value + 1});
     }
     void EndLayer(LayerId layer) override {
-      if (exact_) kv_.CommitLayer(layer);
+      if (mode_ == PrefillMode::kExact) kv_.CommitLayer(layer);
     }
 
    private:
     GgufEngine& engine_;
     SequenceKv& kv_;
     const Piece& piece_;
-    bool exact_;
+    PrefillMode mode_;
   };
 
-  Status PassByLayer(const Piece& piece) override {
+  Status PassByLayer(const Piece& piece) {
     BatchItem item{.sequence = piece.sequence,
                    .tokens = piece.tokens,
                    .logits = LogitRows::kLast,
@@ -329,7 +305,7 @@ class GgufEngine final : public Engine {
     logit_rows_.clear();
     if (piece.logits_out != nullptr) logit_rows_.push_back(count - 1);
     QEVICT_RETURN_IF_ERROR(exact ? kv.BeginPrompt(count) : kv.BeginBatch(count));
-    PieceSteps steps(*this, kv, piece, exact);
+    PieceSteps steps(*this, kv, piece, exact ? PrefillMode::kExact : PrefillMode::kStream);
     const auto logits = runner_->RunByLayer({.tokens = piece.tokens,
                                              .positions = positions_,
                                              .logit_rows = logit_rows_,
@@ -409,16 +385,12 @@ class GgufEngine final : public Engine {
     return {};
   }
 
-  // Tables are measured like this, whatever a sequence uses: they depend on none of it.
-  static constexpr CodeFormat kTableFormat{0, 3, 2};
-  static constexpr uint32_t kTableSinks = 4, kTableBiasTokens = 32;
-
   CacheConfig cache_;
   ScorePolicy policy_;
   RoutingObserver* routing_observer_ = nullptr;
   std::unique_ptr<WindowCodec> codec_;  // null: nothing is coded
   std::vector<CodeRaise> raises_;       // empty: codes have the bits that were asked for
-  uint32_t threads_ = 1;
+  uint32_t threads_ = 1, prefill_chunk_ = 512;
   Isa isa_ = Isa::kScalar;
   std::unique_ptr<GgufFile> file_;
   Hyperparameters hyperparameters_;
@@ -437,39 +409,6 @@ class GgufEngine final : public Engine {
 Result<std::unique_ptr<Engine>> Engine::Load(const EngineConfig& config, const ProgressFn& progress,
                                              const CancelFn& cancel) {
   return GgufEngine::Load(config, progress, cancel);
-}
-
-Status Engine::Prefill(Sequence& sequence, std::span<const Token> tokens,
-                       std::vector<float>* logits_out, const ProgressFn& progress,
-                       const CancelFn& cancel) {
-  if (tokens.empty()) return Fail(ErrorCode::kInvalidArgument, "the prompt is empty");
-  if (tokens.size() > sequence.capacity_tokens() - sequence.size_tokens()) {
-    return Fail(ErrorCode::kContextFull,
-                "the prompt has " + std::to_string(tokens.size()) + " tokens but " +
-                    std::to_string(sequence.capacity_tokens() - sequence.size_tokens()) +
-                    " fit into the context; raise --ctx or shorten the prompt");
-  }
-  for (size_t begin = 0; begin < tokens.size();) {
-    const size_t rest = tokens.size() - begin, piece = PieceTokens(sequence, rest);
-    const size_t count = piece != 0 ? piece : std::min<size_t>(prefill_chunk_, rest);
-    std::vector<float>* logits = count == rest ? logits_out : nullptr;
-    if (piece != 0) {
-      const ProgressFn of_piece = [&](uint32_t done, uint32_t /*total*/) {
-        if (progress) progress(uint32_t(begin + done), uint32_t(tokens.size()));
-      };
-      QEVICT_RETURN_IF_ERROR(
-          PassByLayer({&sequence, tokens.subspan(begin, count), logits, of_piece, cancel}));
-    } else {
-      BatchItem item{.sequence = &sequence,
-                     .tokens = tokens.subspan(begin, count),
-                     .logits = count == rest ? LogitRows::kLast : LogitRows::kNone,
-                     .logits_out = logits};
-      QEVICT_RETURN_IF_ERROR(Run({&item, 1}, cancel));
-      if (progress) progress(uint32_t(begin + count), uint32_t(tokens.size()));
-    }
-    begin += count;
-  }
-  return {};
 }
 
 }  // namespace qevict

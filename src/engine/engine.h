@@ -1,5 +1,5 @@
-// A model ready to run, and sequences of tokens that run through it. One engine runs one step at a
-// time: calls of Run must not overlap; everything else about an engine is const.
+// A model ready to run, and sequences of tokens that run through it. One engine does one thing at a
+// time: NewSequence, NewFullSequence, Run and Prefill must not overlap; the rest is const.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace qevict {
 
-// fused      kernels that read f16 and codes as they are stored
+// fused      kernels that read full tokens and codes as they are stored
 // reference  every KV head laid out in f32 and attended by the definition, to judge the fused one;
 //            slow
 enum class AttentionKind { kFused, kReference };
@@ -64,8 +64,9 @@ class Sequence {
   virtual uint32_t capacity_tokens() const = 0;
   virtual std::span<const Token> tokens() const = 0;
   virtual KvUsage kv_usage() const = 0;
-  // Forgets all tokens from `size_tokens` on. kUnsupported when a sliding-window layer has already
-  // forgotten what it needs.
+  // Forgets all tokens from `size_tokens` on. Errors: kInvalidArgument (it has fewer), kUnsupported
+  // (a sliding-window layer has already forgotten what it needs, or routing may have moved the
+  // tokens, which can only all be forgotten), and then nothing has changed.
   virtual Status Truncate(uint32_t size_tokens) = 0;
   // What the sequence holds, for those who measure it.
   virtual SequenceKv& kv() = 0;
@@ -98,14 +99,14 @@ class Engine {
   virtual const Hyperparameters& hyperparameters() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
   virtual uint32_t threads() const = 0;
-  // "avx2" and the like for our kernels, and how ggml was built; for `version` and reports.
+  // "avx2" and the like: the level of our kernels.
   virtual std::string_view isa_name() const = 0;
 
   // A sequence that can hold `capacity_tokens`. Errors: kInvalidArgument (0, or more than the
-  // model's training context), kOutOfMemory (with the bytes asked for and the flag that lowers
-  // them).
+  // model's training context), kBudgetExceeded (with the smallest budget that works), kOutOfMemory
+  // (with the bytes asked for and the flag that lowers them).
   [[nodiscard]] virtual Result<std::unique_ptr<Sequence>> NewSequence(uint32_t capacity_tokens) = 0;
-  // Every token in f16, whatever cache the engine was loaded with.
+  // Every token in f16, whatever cache the engine was loaded with. Errors as above.
   [[nodiscard]] virtual Result<std::unique_ptr<Sequence>> NewFullSequence(
       uint32_t capacity_tokens) = 0;
   // Null when the engine was loaded without one that is fitted to the model.
@@ -113,30 +114,23 @@ class Engine {
 
   // One batch through the model: every item's tokens are appended to its sequence. A sequence may
   // occur once. On any error no sequence has changed. Errors: kContextFull, kInvalidArgument (token
-  // outside the vocabulary), kCancelled, kOutOfMemory.
+  // outside the vocabulary, an item of 0 or of more than prefill_chunk tokens), kCancelled,
+  // kOutOfMemory, kBudgetExceeded, kInternal.
   virtual Status Run(std::span<BatchItem> batch, const CancelFn& cancel) = 0;
 
-  // A long prompt; `logits_out` receives the last token's logits. It passes through the model in
-  // pieces: all of it where the cache lets it and weights are unpacked for it or
-  // CacheConfig::prefill asks for it, else prefill_chunk tokens or a few times as many. When
-  // cancelled, the pieces that were done stay in the sequence. Errors: kInvalidArgument (empty),
-  // kContextFull, and those of Run.
-  Status Prefill(Sequence& sequence, std::span<const Token> tokens, std::vector<float>* logits_out,
-                 const ProgressFn& progress = {}, const CancelFn& cancel = {});
-
- protected:
-  // A piece of a prompt that passes through the model layer by layer.
-  struct Piece {
-    Sequence* sequence;
-    std::span<const Token> tokens;
-    std::vector<float>* logits_out;  // null: none
-    const ProgressFn& progress;      // of the piece; may be empty
-    const CancelFn& cancel;
-  };
-  // Of so many tokens to come, how many pass layer by layer next; 0: the next chunk in one Run.
-  virtual size_t PieceTokens(Sequence& /*sequence*/, size_t /*tokens*/) const { return 0; }
-  virtual Status PassByLayer(const Piece& /*piece*/) { return {}; }
-  uint32_t prefill_chunk_ = 512;
+  // A long prompt; `logits_out` receives the last token's logits and may be null. It passes through
+  // the model in pieces, each of which is committed as a whole: all of it where the cache lets it
+  // and weights are unpacked for it or CacheConfig::prefill asks for it; else, of a prompt that is
+  // streamed, four chunks of prefill_chunk tokens, or one where ggml multiplies. When cancelled,
+  // the pieces that were done stay in the sequence. `progress` and `cancel` may be empty. Errors:
+  // kInvalidArgument (empty), kContextFull, and those of Run.
+  virtual Status Prefill(Sequence& sequence, std::span<const Token> tokens,
+                         std::vector<float>* logits_out, const ProgressFn& progress,
+                         const CancelFn& cancel) = 0;
+  Status Prefill(Sequence& sequence, std::span<const Token> tokens,
+                 std::vector<float>* logits_out) {
+    return Prefill(sequence, tokens, logits_out, {}, {});
+  }
 };
 
 }  // namespace qevict

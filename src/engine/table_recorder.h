@@ -12,7 +12,7 @@ namespace qevict {
 
 class TableRecorder final : public AttentionObserver {
  public:
-  // `bias` says where the codec's bias blocks are.
+  // The codec's bias blocks have `bias_tokens` tokens each; the first begins behind the sinks.
   TableRecorder(const KvShape& shape, CodeFormat format, const RopePairs& rope, uint32_t sinks,
                 uint32_t bias_tokens);
 

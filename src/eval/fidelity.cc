@@ -1,8 +1,8 @@
 #include "eval/fidelity.h"
 
 #include <algorithm>
-#include <new>
 #include <string>
+#include <utility>
 
 #include "core/check.h"
 
@@ -13,7 +13,7 @@ namespace {
 // head of a full sequence whose layer routing would review.
 template <typename Visit>
 void ForEachHead(SequenceKv& kv, uint32_t tokens, const Visit& visit) {
-  const size_t rounded = (tokens + kKeyBlockTokens - 1) / kKeyBlockTokens * kKeyBlockTokens;
+  const size_t rounded = WholeKeyBlocks(tokens);
   for (uint32_t l = 0; l < kv.shape().layers; ++l) {
     if (kv.shape().is_swa(l)) continue;
     for (uint32_t h = 0; h < kv.shape().kv_heads; ++h) {
@@ -21,6 +21,13 @@ void ForEachHead(SequenceKv& kv, uint32_t tokens, const Visit& visit) {
       visit(rows.k(), rows.v(), rounded * kv.shape().head_dim);
     }
   }
+}
+
+// Of one step: `done` tokens of the whole, of which `before` were done before the step.
+ProgressFn Within(const ProgressFn& progress, uint32_t before, uint32_t total) {
+  return [&progress, before, total](uint32_t done, uint32_t /*total*/) {
+    if (progress) progress(before + done, total);
+  };
 }
 
 Status CheckLengths(const Engine& engine, const FidelityConfig& config, size_t text_tokens) {
@@ -52,30 +59,39 @@ Result<FidelityRun> FidelityRun::Start(Engine& engine, const FidelityConfig& con
   const size_t vocab = engine.hyperparameters().vocab;
   const uint32_t capacity = config.context_tokens + config.decode_tokens;
   QEVICT_ASSIGN_OR_RETURN(run.full_, engine.NewFullSequence(capacity));
-  QEVICT_RETURN_IF_ERROR(engine.Prefill(
-      *run.full_, run.context(), nullptr,
-      [&](uint32_t done, uint32_t) {
-        if (hooks.progress) hooks.progress(done, capacity);
-      },
-      hooks.cancel));
-  try {
-    run.predictions_.resize(config.decode_tokens * vocab);
-    run.SaveHistory();
-  } catch (const std::bad_alloc&) {
-    return Fail(ErrorCode::kOutOfMemory, "no memory for the predictions of " +
-                                             std::to_string(config.decode_tokens) +
-                                             " tokens; lower -n");
-  }
-  const FidelityHooks decode_hooks{[&](uint32_t done, uint32_t) {
-                                     if (hooks.progress)
-                                       hooks.progress(config.context_tokens + done, capacity);
-                                   },
+  QEVICT_RETURN_IF_ERROR(run.MakeRoom());
+  QEVICT_RETURN_IF_ERROR(engine.Prefill(*run.full_, run.context(), nullptr,
+                                        Within(hooks.progress, 0, capacity), hooks.cancel));
+  run.SaveHistory();
+  const FidelityHooks decode_hooks{Within(hooks.progress, config.context_tokens, capacity),
                                    hooks.cancel};
+  auto* predictions = run.predictions_.as<float>();
   QEVICT_RETURN_IF_ERROR(
       run.Decode(*run.full_, decode_hooks, [&](uint32_t i, const std::vector<float>& logits) {
-        std::ranges::copy(logits, run.predictions_.begin() + ptrdiff_t(i * vocab));
+        std::ranges::copy(logits, predictions + i * vocab);
       }));
   return run;
+}
+
+// Before the context is read, which takes long.
+Status FidelityRun::MakeRoom() {
+  const auto allocate = [](AlignedBuffer& buffer, size_t bytes,
+                           const std::string& advice) -> Status {
+    auto made = AlignedBuffer::Allocate(bytes);
+    if (!made) return Fail(made.error().code, made.error().message + advice);
+    buffer = std::move(*made);
+    return {};
+  };
+  const size_t vocab = engine_->hyperparameters().vocab;
+  QEVICT_RETURN_IF_ERROR(allocate(
+      predictions_, config_.decode_tokens * vocab * sizeof(float),
+      ", for the predictions of " + std::to_string(config_.decode_tokens) + " tokens; lower -n"));
+  size_t bytes = 0;
+  ForEachHead(full_->kv(), config_.context_tokens,
+              [&](F16*, F16*, size_t elements) { bytes += 2 * elements * sizeof(F16); });
+  return allocate(history_, bytes,
+                  ", for a second copy of a context of " + std::to_string(config_.context_tokens) +
+                      " tokens; lower --context");
 }
 
 template <typename See>
@@ -99,7 +115,7 @@ Status FidelityRun::Compare(Sequence& sequence, const FidelityHooks& hooks,
   uint32_t same = 0;
   QEVICT_RETURN_IF_ERROR(Decode(sequence, hooks, [&](uint32_t i, const std::vector<float>& logits) {
     const PredictionDistance distance =
-        ComparePredictions(std::span(predictions_).subspan(i * vocab, vocab), logits,
+        ComparePredictions(std::span(predictions_.as<const float>() + i * vocab, vocab), logits,
                            text_[config_.context_tokens + i + 1]);
     kl += distance.kl;
     log_loss_change += distance.log_loss_change;
@@ -111,15 +127,15 @@ Status FidelityRun::Compare(Sequence& sequence, const FidelityHooks& hooks,
   return {};
 }
 
-void FidelityRun::SaveHistory() {
+void FidelityRun::SaveHistory() const {
+  F16* next = history_.as<F16>();
   ForEachHead(full_->kv(), config_.context_tokens, [&](F16* keys, F16* values, size_t elements) {
-    history_.insert(history_.end(), keys, keys + elements);
-    history_.insert(history_.end(), values, values + elements);
+    next = std::copy_n(values, elements, std::copy_n(keys, elements, next));
   });
 }
 
 void FidelityRun::RestoreHistory() const {
-  const F16* next = history_.data();
+  const F16* next = history_.as<F16>();
   ForEachHead(full_->kv(), config_.context_tokens, [&](F16* keys, F16* values, size_t elements) {
     std::copy_n(next, elements, keys);
     std::copy_n(next + elements, elements, values);
@@ -163,16 +179,9 @@ Result<Fidelity> FidelityRun::MeasureCodec(CodecChoice choice, const FidelityHoo
 Result<Fidelity> FidelityRun::MeasureCache(const FidelityHooks& hooks) const {
   const uint32_t capacity = full_->capacity_tokens();
   QEVICT_ASSIGN_OR_RETURN(const auto sequence, engine_->NewSequence(capacity));
-  QEVICT_RETURN_IF_ERROR(engine_->Prefill(
-      *sequence, context(), nullptr,
-      [&](uint32_t done, uint32_t) {
-        if (hooks.progress) hooks.progress(done, capacity);
-      },
-      hooks.cancel));
-  const FidelityHooks decode_hooks{[&](uint32_t done, uint32_t) {
-                                     if (hooks.progress)
-                                       hooks.progress(config_.context_tokens + done, capacity);
-                                   },
+  QEVICT_RETURN_IF_ERROR(engine_->Prefill(*sequence, context(), nullptr,
+                                          Within(hooks.progress, 0, capacity), hooks.cancel));
+  const FidelityHooks decode_hooks{Within(hooks.progress, config_.context_tokens, capacity),
                                    hooks.cancel};
   Fidelity fidelity;
   QEVICT_RETURN_IF_ERROR(Compare(*sequence, decode_hooks, fidelity));

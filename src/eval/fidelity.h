@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "core/aligned_buffer.h"
 #include "engine/engine.h"
 #include "eval/history_codec.h"
 #include "eval/prediction_distance.h"
@@ -43,8 +44,8 @@ class FidelityRun {
  public:
   // Reads the context with a full cache and keeps its predictions: decode_tokens * vocab floats.
   // `text` is borrowed. The engine must outlive the run and, for MeasureCodec, have a codec.
-  // Errors: kInvalidArgument (the text is too short), kContextFull (the model is), kOutOfMemory,
-  // those of Engine::Prefill.
+  // Errors: kInvalidArgument (the text is too short), kContextFull (the model is), kOutOfMemory
+  // (before anything is read), those of Engine::Prefill.
   static Result<FidelityRun> Start(Engine& engine, const FidelityConfig& config,
                                    std::span<const Token> text, const FidelityHooks& hooks);
 
@@ -61,15 +62,16 @@ class FidelityRun {
   Status Decode(Sequence& sequence, const FidelityHooks& hooks, const See& see) const;
   Status Compare(Sequence& sequence, const FidelityHooks& hooks, Fidelity& fidelity) const;
   Status ReturnToContext(const CancelFn& cancel);
-  void SaveHistory();
+  Status MakeRoom();
+  void SaveHistory() const;
   void RestoreHistory() const;
 
   Engine* engine_;
   FidelityConfig config_;
   std::span<const Token> text_;
-  std::vector<float> predictions_;  // [decode_tokens, vocab]
+  AlignedBuffer predictions_;  // [decode_tokens, vocab] floats
   std::unique_ptr<Sequence> full_;
-  std::vector<F16> history_;  // keys, then values, of every (layer, KV head) that is rewritten
+  AlignedBuffer history_;  // F16: keys, then values, of every (layer, KV head) that is rewritten
 };
 
 }  // namespace qevict

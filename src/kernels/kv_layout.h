@@ -8,8 +8,9 @@
 //   scales, of int8 keys and of int8 values alike: [slots / 16][groups][16] f16, one per token and
 //   group of 32 channels; the last group may have 16
 //
-// f16 arrays are 64-byte aligned, those of int8 at least 32-byte. Slots past the last written token
-// hold zeros, so a kernel may read a whole block.
+// f16 arrays are 64-byte aligned, those of int8 at least 32-byte. Keys past the last written token
+// are zeros or earlier finite ones up to the end of their block, which a kernel may read whole;
+// values there may be anything.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +23,11 @@ using F16 = uint16_t;  // IEEE binary16, as bits
 
 inline constexpr size_t kKeyBlockTokens = 16;
 inline constexpr size_t kMaxHeadDim = 256;
+
+// Slots of the whole blocks that hold so many tokens.
+constexpr size_t WholeKeyBlocks(size_t tokens) {
+  return (tokens + kKeyBlockTokens - 1) / kKeyBlockTokens * kKeyBlockTokens;
+}
 
 constexpr size_t KeyOffset(size_t slot, size_t channel, size_t head_dim) {
   return (slot / kKeyBlockTokens) * head_dim * kKeyBlockTokens + channel * kKeyBlockTokens +
@@ -54,6 +60,7 @@ constexpr size_t KvRowBytes(KvType type, size_t head_dim) {
 static_assert(KeyOffset(0, 1, 64) == 16 && KeyOffset(15, 0, 64) == 15);
 static_assert(KeyOffset(17, 3, 64) == 64 * 16 + 3 * 16 + 1);
 static_assert(ValueOffset(17, 3, 64) == 17 * 64 + 3);
+static_assert(WholeKeyBlocks(0) == 0 && WholeKeyBlocks(16) == 16 && WholeKeyBlocks(17) == 32);
 static_assert(Q8Groups(64) == 2 && Q8Groups(80) == 3 && Q8Groups(16) == 1);
 static_assert(ScaleOffset(0, 1, 64) == 16 && ScaleOffset(17, 1, 64) == 3 * 16 + 1);
 static_assert(KvRowBytes(KvType::kF16, 64) == 128 && KvRowBytes(KvType::kQ8, 64) == 68);
@@ -73,7 +80,7 @@ struct Q8Rows {
 struct KvView {
   const F16* k = nullptr;  // null: keys are those of k8
   const F16* v = nullptr;  // null: values are those of v8
-  size_t slots = 0;        // written slots
+  size_t slots = 0;        // allocated
   Q8View k8 = {}, v8 = {};
 };
 

@@ -110,6 +110,7 @@ class OneDnnProducts final : public LayerProducts {
 
   Status Load(std::span<const Linear* const> linears) override {
     return Guarded([&]() -> Status {
+      failed_.store(false);             // of a run that ended before anybody asked
       std::vector<AlignedBuffer> free;  // a layer is like the one before it
       for (OneDnnProduct& product : products_) free.push_back(std::move(product.weights));
       products_.clear();
@@ -252,7 +253,9 @@ class OneDnnProducts final : public LayerProducts {
     Kernels& kernels = product.kernels();
     if (!kernels.by_rows.contains(rows)) {
       const auto description = Describe(product.shape(), rows, kernels.weights);
-      if (kernels.by_rows.size() >= kMostRowCounts) kernels.by_rows.clear();
+      // Never whole blocks: those of the rows at hand are prepared before their rest.
+      if (kernels.by_rows.size() >= kMostRowCounts)
+        std::erase_if(kernels.by_rows, [](const auto& made) { return made.first != kBlockRows; });
       const memory::desc graph_rows({rows, product.shape().inputs}, memory::data_type::f32,
                                     memory::format_tag::ab);
       const dnnl::reorder::primitive_desc narrow(engine_, graph_rows, engine_,

@@ -64,6 +64,7 @@ class GgmlModelRunner final : public ModelRunner {
   Result<std::span<const float>> Run(const RunArgs& args) override {
     const uint32_t rows = uint32_t(args.tokens.size());
     if (unpacks(rows)) return PassByLayer(args, rows, nullptr);
+    layer_logits_ = {};
     const BatchShape shape{rows, uint32_t(args.logit_rows.size())};
     QEVICT_ASSIGN_OR_RETURN(Graph * graph, GraphFor(shape));
     std::ranges::copy(args.tokens, graph->tokens());
@@ -85,7 +86,7 @@ class GgmlModelRunner final : public ModelRunner {
   }
 
  private:
-  // A piece of a prompt: rows [first, first + count) of it.
+  // Rows [first, first + count) of those that pass.
   struct Chunk {
     uint32_t first = 0, count = 0;
   };
@@ -99,8 +100,9 @@ class GgmlModelRunner final : public ModelRunner {
         AlignedBuffer::Allocate(size_t{rows} * hyperparameters_.embedding * sizeof(float)));
     // The graphs of all layers are alike; one after another they use the same memory.
     const GraphAllocatorPtr allocator = NewGraphAllocator(cpu_);
-    layer_logits_.clear();
-    layer_logits_.reserve(args.logit_rows.size() * hyperparameters_.vocab);
+    const size_t logits = args.logit_rows.size() * hyperparameters_.vocab;
+    layer_logits_ = {};
+    QEVICT_ASSIGN_OR_RETURN(layer_logits_, AlignedBuffer::Allocate(logits * sizeof(float)));
     for (uint32_t l = 0; l < layers; ++l) {
       if (steps != nullptr) QEVICT_RETURN_IF_ERROR(steps->BeginLayer(LayerId(l)));
       if (unpacks(rows)) QEVICT_RETURN_IF_ERROR(UnpackLayer(l, args));
@@ -113,7 +115,7 @@ class GgmlModelRunner final : public ModelRunner {
       if (unpacks(rows)) QEVICT_RETURN_IF_ERROR(products_->TakeStatus());
       if (steps != nullptr) steps->EndLayer(LayerId(l));
     }
-    return std::span<const float>(layer_logits_);
+    return std::span<const float>(layer_logits_.as<float>(), logits);
   }
 
   Status UnpackLayer(uint32_t l, const RunArgs& args) {
@@ -158,9 +160,9 @@ class GgmlModelRunner final : public ModelRunner {
     QEVICT_RETURN_IF_ERROR(Compute(graph->graph(), args.cancel));
     if (!last) std::copy_n(graph->hidden_out(), floats, states);
     if (logit_rows != 0) {
-      const float* logits = graph->logits();
-      layer_logits_.insert(layer_logits_.end(), logits,
-                           logits + size_t{logit_rows} * hyperparameters_.vocab);
+      const size_t vocab = hyperparameters_.vocab;
+      const size_t done = size_t(logits_begin - args.logit_rows.begin());
+      std::copy_n(graph->logits(), logit_rows * vocab, layer_logits_.as<float>() + done * vocab);
     }
     return {};
   }
@@ -205,7 +207,7 @@ class GgmlModelRunner final : public ModelRunner {
   std::vector<std::unique_ptr<Graph>> small_graphs_, large_graphs_;
   std::unique_ptr<LayerProducts> products_;  // null: ggml does them all
   std::unique_ptr<UnpackGraph> unpack_graph_;
-  std::vector<float> layer_logits_;
+  AlignedBuffer layer_logits_;  // of the last run, when it passed layer by layer
 };
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include "model/hyperparameters.h"
 #include "model/products.h"
 #include "model/token.h"
-#include "model/validate_tensors.h"
 #include "qevict/ids.h"
 #include "qevict/status.h"
 

@@ -3,16 +3,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
+
+#include "core/aligned_buffer.h"
 
 namespace qevict {
 namespace {
 
 constexpr uintptr_t kTensorAlignment = 32;  // what ggml's kernels expect
 
-// Pages that were copied into a repacked layout need not stay resident.
+// Pages that were copied into a repacked or unpacked weight need not stay resident.
 void ReleasePages(const uint8_t* bytes, size_t size) {
   const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(bytes) + page - 1) / page * page;
@@ -50,7 +53,8 @@ void Linear::ReleaseFilePages() const {
   for (const StoredWeight& part : stored) ReleasePages(part, size_t(weight->ne[0]));
 }
 
-// Collects what goes where, then allocates each repacked buffer once and fills it.
+// Collects what goes where, then allocates each buffer of repacked or unpacked weights once and
+// fills it.
 class WeightLoader {
  public:
   WeightLoader(const GgufFile& file, const CpuBackend& cpu, const Weights::Layout& layout,
@@ -210,18 +214,27 @@ class WeightLoader {
   }
 
   Status FillCopies(ggml_backend_buffer_type_t type, const CopyGroup& group) {
-    ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors_from_buft(group.context, type);
+    size_t bytes = 0;
+    for (const Copy& copy : group.tensors) bytes += ggml_nbytes(copy.tensor);
+    // ggml asks malloc alone, which promises memory that is not there. So ours is asked first, and
+    // gives back at once what no page of was touched.
+    const bool fits = AlignedBuffer::Allocate(bytes).has_value();
+    ggml_backend_buffer_t buffer =
+        fits ? ggml_backend_alloc_ctx_tensors_from_buft(group.context, type) : nullptr;
     if (buffer == nullptr) {
-      return Fail(ErrorCode::kOutOfMemory,
-                  "not enough memory for the weights of " + file_.path() + "; use a smaller model");
+      return Fail(ErrorCode::kOutOfMemory, "not enough memory for the weights of " + file_.path() +
+                                               ", which take " + std::to_string(bytes >> 20) +
+                                               " MiB beside the file; use a smaller model" +
+                                               (unpacks() ? ", or drop --products f32" : ""));
     }
     weights_.buffers_.emplace_back(buffer);
     ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    AlignedBuffer joined;
     for (const Copy& copy : group.tensors) {
       if (unpacks()) {
         Unpack(copy);
       } else {
-        Repack(copy);
+        QEVICT_RETURN_IF_ERROR(Repack(copy, joined));
       }
       for (const ggml_tensor* part : copy.parts)
         ReleasePages(file_.TensorBytes(part), ggml_nbytes(part));
@@ -229,18 +242,23 @@ class WeightLoader {
     return {};
   }
 
-  // ggml's buffer repacks what it is given, which must be the whole tensor.
-  void Repack(const Copy& copy) const {
-    std::vector<uint8_t> joined;
-    const uint8_t* bytes = file_.TensorBytes(copy.parts[0]);
+  // ggml's buffer repacks what it is given, which must be the whole tensor: several parts are put
+  // together in `joined`, which is kept from weight to weight.
+  Status Repack(const Copy& copy, AlignedBuffer& joined) const {
+    const size_t bytes = ggml_nbytes(copy.tensor);
+    const uint8_t* whole = file_.TensorBytes(copy.parts[0]);
     if (copy.parts.size() > 1) {
-      for (const ggml_tensor* part : copy.parts) {
-        const uint8_t* from = file_.TensorBytes(part);
-        joined.insert(joined.end(), from, from + ggml_nbytes(part));
+      if (joined.size_bytes() < bytes) {
+        joined = {};
+        QEVICT_ASSIGN_OR_RETURN(joined, AlignedBuffer::Allocate(bytes));
       }
-      bytes = joined.data();
+      auto* next = joined.as<uint8_t>();
+      for (const ggml_tensor* part : copy.parts)
+        next = std::copy_n(file_.TensorBytes(part), ggml_nbytes(part), next);
+      whole = joined.as<uint8_t>();
     }
-    ggml_backend_tensor_set(copy.tensor, bytes, 0, ggml_nbytes(copy.tensor));
+    ggml_backend_tensor_set(copy.tensor, whole, 0, bytes);
+    return {};
   }
 
   void Unpack(const Copy& copy) const {

@@ -21,9 +21,10 @@ inline constexpr uint32_t kAllTokens = UINT32_MAX;
 
 struct ScoringConfig {
   ScoreWhen when = ScoreWhen::kStep;
-  // Of a prompt's tokens, the last ones, which vote; of a streamed prompt, those of every chunk,
-  // since windows are routed behind each. kAllTokens: the columns of its attention matrix are
-  // summed, which costs its attention a second time (cache/window_votes.h).
+  // Of a prompt's tokens, the last ones, which vote; of a streamed prompt, those of every piece
+  // that is committed, since windows are routed behind each. kAllTokens: the columns of its
+  // attention matrix are summed, which costs its attention a second time, in f32
+  // (cache/window_votes.h).
   uint32_t prior_tokens = 32;
   MassPooling prior_pooling = MassPooling::kNeighbours;  // of what a prompt's tokens give
   GroupMass group = GroupMass::kMean;

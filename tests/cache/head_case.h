@@ -72,6 +72,11 @@ class HeadCase {
                                        .kv_head = KvHeadId(0)});
   }
 
+  // Scores are weighted by values from here on; the head is empty.
+  void WeightByValues() { head_->WeightByValues(value_means_); }
+  // The first value channel of every token to come.
+  void SetValues(float x) { value_ = x; }
+
   // Stores `tokens` more behind those that are there, commits, and compares with the model.
   HeadWindows::Counts Append(uint32_t tokens, MassInput masses = MassInput::kNone) {
     const uint32_t new_size = size_ + tokens;
@@ -80,7 +85,7 @@ class HeadCase {
       Row key, value;
       for (uint32_t c = 0; c < kHeadDim; ++c) {
         key[c] = F32ToF16(random_.Normal());
-        value[c] = F32ToF16(random_.Normal());
+        value[c] = F32ToF16(c == 0 && value_ ? *value_ : random_.Normal());
         k()[KeyOffset(first_slot + t, c, kHeadDim)] = key[c];
         v()[ValueOffset(first_slot + t, c, kHeadDim)] = value[c];
       }
@@ -101,8 +106,8 @@ class HeadCase {
     scratch_.Reserve(head_->full().size() + CodeCount() + completed, format_);
     const RecordingPolicy recorder(policy_);
     HeadWindows::Event event{
-        .old_size = size_,
-        .new_size = new_size,
+        .old_tokens = size_,
+        .new_tokens = new_size,
         .capacity = capacity_,
         .promotion = promotion_,
         .policy = &recorder,
@@ -318,6 +323,8 @@ class HeadCase {
   PagePool pool_;
   std::vector<uint8_t*> pages_;
   std::vector<WindowRecord> full_, codes_;
+  std::vector<F16> value_means_ = std::vector<F16>(kCapacityTokens);
+  std::optional<float> value_;
   AlignedBuffer k_, v_;
   std::optional<HeadWindows> head_;
   RoutingScratch scratch_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "tests/cache/head_case.h"
@@ -139,6 +140,35 @@ TEST(HeadWindowsTest, AWindowOfAPromptCountsWhatItsNeighboursReceived) {
   HeadCase head(kGeometry, kRoom, Promotion::kExpand, policy);
   head.Append(2 + 8 * 4 + 1, MassInput::kPooled);
   head.Append(4 * 4, MassInput::kPooled);
+}
+
+// Keeps every window, and the scores that it is shown.
+class WatchingPolicy final : public RoutingPolicy {
+ public:
+  void Route(std::span<const LedgerEntry> entries, TierCapacity,
+             RoutingDecision& decision) const override {
+    decision.moves.clear();
+    scores.clear();
+    for (const LedgerEntry& entry : entries) scores.push_back(entry.score);
+  }
+  mutable std::vector<float> scores;
+};
+
+TEST(HeadWindowsTest, ValuesThatAreNotFiniteLeaveTheirWindowAScoreThatHasARank) {
+  for (const float broken : {INFINITY, -INFINITY, NAN}) {
+    const WatchingPolicy policy;
+    HeadCase head(kGeometry, kRoom, Promotion::kExpand, policy);
+    head.WeightByValues();
+    head.Append(2 + 2 * 4);  // window 1 is the local zone
+    head.SetValues(broken);
+    head.Append(4);
+    head.SetValues(0.5f);
+    head.Append(3 * 4);  // nobody has paid attention yet
+    EXPECT_EQ(policy.scores, std::vector<float>(5));
+    head.Append(4, MassInput::kRandom);
+    ASSERT_EQ(policy.scores.size(), 6u);
+    for (const float score : policy.scores) EXPECT_TRUE(std::isfinite(score)) << score;
+  }
 }
 
 TEST(HeadWindowsTest, TokensThatFitIntoTheSinksAreNoWindow) {

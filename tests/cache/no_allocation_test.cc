@@ -1,21 +1,26 @@
-// Attention runs on the threads of a model's graph, where a failed allocation would end the
-// program: Bind makes all the room that it needs. A program of its own, because it replaces
-// operator new.
+// Attention and the builders of the codec's tables run on the threads of a model's graph, where a
+// failed allocation would end the program: all the room that they need is made before. And what
+// makes it fails with a status, whichever allocation it is. A program of its own, because it
+// replaces operator new.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <new>
+#include <optional>
 
+#include "codec/table_builder.h"
 #include "tests/cache/tiered_case.h"
 
 namespace {
-thread_local bool attends = false;
+thread_local bool counts = false;
 thread_local int allocations = 0;
+thread_local int64_t until_failure = -1;  // allocations; nobody counts below zero
 }  // namespace
 
-// Not inlined: the compiler would see free() of what came from operator new.
+// Not inlined: the compiler would complain of a free behind its own new.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
-  if (attends) ++allocations;
+  if (counts) ++allocations;
+  if (until_failure >= 0 && until_failure-- == 0) throw std::bad_alloc();
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
@@ -25,30 +30,109 @@ thread_local int allocations = 0;
 namespace qevict::test {
 namespace {
 
+// Makes `call` again and again, each time with another of its allocations failing, until none is
+// left that has not failed. Returns how many calls did.
+template <typename Call, typename Check>
+uint32_t FailEveryAllocation(const Call& call, const Check& check) {
+  uint32_t failures = 0;
+  for (int64_t allowed = 0;; ++allowed) {
+    until_failure = allowed;
+    const Status status = call();
+    const bool reached = until_failure < 0;
+    until_failure = -1;
+    if (!reached) return failures;
+    if (status.ok()) continue;  // one that could do without: streams swallow what they throw
+    ++failures;
+    EXPECT_EQ(status.error().code, ErrorCode::kOutOfMemory);
+    check();
+  }
+}
+
+TieredConfig Config(GroupMass group) {
+  return {.shape = SmallShape(32, /*swa=*/true),
+          .geometry = {.omega = 8, .sinks = 4, .local = 32},
+          .capacity = {.full = 6, .quantized = 140},
+          .capacity_tokens = 2400,
+          .max_batch_tokens = 96,
+          .scoring = {.prior_tokens = kAllTokens, .group = group},
+          .before_attend = [] { counts = true; },
+          .after_attend = [] { counts = false; }};
+}
+
+uint32_t BatchTokens(uint32_t step) { return step < 12 ? 96 - step : step % 30 == 0 ? 60 : 1; }
+
 TEST(NoAllocationTest, AttentionAllocatesNothingInPromptsStepsAndBothTiers) {
   for (const GroupMass group : {GroupMass::kMean, GroupMass::kMax}) {
-    TieredCase sequence({.shape = SmallShape(32, /*swa=*/true),
-                         .geometry = {.omega = 8, .sinks = 4, .local = 32},
-                         .capacity = {.full = 6, .quantized = 140},
-                         .capacity_tokens = 2400,
-                         .max_batch_tokens = 96,
-                         .scoring = {.prior_tokens = kAllTokens, .group = group},
-                         .before_attend = [] { attends = true; },
-                         .after_attend = [] { attends = false; }});
+    TieredCase sequence(Config(group));
     allocations = 0;
     uint32_t codes = 0;
     for (uint32_t step = 0; step < 120; ++step) {
-      sequence.Step(step < 12 ? 96 - step : step % 30 == 0 ? 60 : 1);
+      sequence.Step(BatchTokens(step));
       ASSERT_EQ(allocations, 0) << "step " << step;
       codes = uint32_t(sequence.kv().windows(LayerId(1), KvHeadId(0)).attended().size());
     }
     EXPECT_GT(codes, 100u);
     // What counts does count.
-    attends = true;
+    counts = true;
     const std::vector<int> something(3);
-    attends = false;
+    counts = false;
     EXPECT_EQ(allocations, 1);
   }
+}
+
+TEST(NoAllocationTest, ABuilderOfTablesAllocatesNothingForItsTokens) {
+  const RopePairs pairs{
+      .head_dim = 32, .layout = RopePairs::Layout::kHalves, .angles = std::vector(16, 0.25)};
+  const MeanRotation blocks(pairs, Position(4), 32);
+  const Rotation rotation(32);
+  TableBuilder builder({32, 3, 2}, &blocks, &rotation);
+  const std::vector<float> row(32, 0.5f);
+  allocations = 0;
+  for (uint32_t t = 0; t < 3 * TableBuilder::kSampleTokens; ++t) {
+    const PositionTurn turn(pairs, Position(t));
+    counts = true;
+    builder.AddToken(row.data(), row.data(), turn);
+    builder.AddQuery(row.data());
+    counts = false;
+  }
+  EXPECT_EQ(allocations, 0);
+}
+
+// Beside a sequence that never fails.
+TEST(NoAllocationTest, AVectorThatFindsNoRoomFailsABatchAndTheNextAttemptGoesOn) {
+  TieredCase twin(Config(GroupMass::kMean)), sequence(Config(GroupMass::kMean));
+  std::optional<BatchAttention> attention;
+  const auto new_attention = [&] {  // room that an attempt has made would stay
+    attention.emplace(SmallShape(32, /*swa=*/true), SelectIsa().value(), 2);
+  };
+  uint32_t batches = 0, bindings = 0;
+  for (uint32_t step = 0; step < 60; ++step) {
+    const uint32_t tokens = BatchTokens(step);
+    const CacheSnapshot before = Snapshot(sequence.kv());
+    batches += FailEveryAllocation(
+        [&] { return sequence.kv().BeginBatch(tokens); },
+        [&] {
+          CacheSnapshot after = Snapshot(sequence.kv());
+          after.used_bytes = before.used_bytes;  // slabs that were taken stay with the pool
+          EXPECT_EQ(after, before) << "step " << step;
+          EXPECT_EQ(sequence.kv().staging_bytes(), 0u);
+        });
+    const BatchSlice slice{.kv = &sequence.kv(), .tokens = tokens};
+    new_attention();
+    bindings += FailEveryAllocation([&] { return attention->Bind({&slice, 1}); }, new_attention);
+    ASSERT_TRUE(sequence.Finish(tokens) == twin.Step(tokens)) << "step " << step;
+  }
+  EXPECT_GT(batches, 50u);
+  EXPECT_GT(bindings, 50u);
+}
+
+TEST(NoAllocationTest, AVectorThatFindsNoRoomFailsAPromptAndTheNextAttemptGoesOn) {
+  TieredCase sequence(Config(GroupMass::kMean)), twin(Config(GroupMass::kMean));
+  EXPECT_GT(FailEveryAllocation([&] { return sequence.kv().BeginPrompt(700); },
+                                [&] { EXPECT_EQ(sequence.kv().staging_bytes(), 0u); }),
+            5u);
+  sequence.kv().AbandonPrompt();
+  EXPECT_TRUE(sequence.PromptByLayers(700) == twin.PromptByLayers(700));
 }
 
 }  // namespace

@@ -8,6 +8,10 @@
 namespace qevict {
 namespace {
 
+// Its claims would outlive the budget that they point to.
+static_assert(std::is_nothrow_move_constructible_v<SequenceKv>);
+static_assert(!std::is_move_assignable_v<SequenceKv>);
+
 KvShape SwaShape(uint32_t window) {
   return {.layers = 2,
           .kv_heads = 2,

@@ -54,6 +54,10 @@ class FakeEngine final : public Engine {
     *batch[0].logits_out = LogitsAt(sequence.size_tokens());
     return {};
   }
+  Status Prefill(Sequence&, std::span<const Token>, std::vector<float>*, const ProgressFn&,
+                 const CancelFn&) override {
+    std::abort();  // a generator decodes, and asks for none
+  }
   std::vector<float> LogitsAt(size_t position) const {
     std::vector<float> logits(tokenizer_.vocab_size(), -10.0f);
     logits[size_t(script_[std::min(position, script_.size() - 1)])] = 10.0f;

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "core/aligned_buffer.h"
 #include "engine/engine.h"
 #include "model/layer_products.h"
 #include "support/llama_reference.h"
@@ -107,6 +108,30 @@ TEST_P(LongPromptTest, ACancelledPieceLeavesWhatWasThere) {
   EXPECT_GE(sequence->size_tokens(), before);
   const uint32_t now = sequence->size_tokens();
   ExpectClose(Prefill(*engine, *sequence, std::span(prompt).subspan(now)), Alone(*engine, prompt));
+}
+
+TEST_P(LongPromptTest, MemoryThatRunsOutFailsTheBatchAndTheNextAttemptGoesOn) {
+  EngineConfig config{.model_path = tiny_.path(), .threads = 2, .prefill_chunk = 256};
+  const auto engine = Engine::Load(config).value();
+  const std::vector<Token> prompt = Prompt(200);
+  const auto sequence = engine->NewSequence(kContext).value();
+  std::vector<float> logits;
+  uint32_t failures = 0;
+  for (;; ++failures) {
+    const FailingAllocation failing(failures);
+    BatchItem item{.sequence = sequence.get(),
+                   .tokens = prompt,
+                   .logits = LogitRows::kAll,
+                   .logits_out = &logits};
+    const Status status = engine->Run({&item, 1}, {});
+    if (status) break;
+    ASSERT_EQ(status.error().code, ErrorCode::kOutOfMemory) << status.error().message;
+    ASSERT_EQ(sequence->size_tokens(), 0u);
+    ASSERT_LT(failures, 100u);
+  }
+  EXPECT_GE(failures, 3u);  // hidden states, logits, unpacked weights
+  const size_t vocab = engine->hyperparameters().vocab;
+  ExpectClose(std::span(logits).last(vocab), Alone(*engine, prompt));
 }
 
 // All rows of a batch through unpacked weights: what perplexity is computed from.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "core/aligned_buffer.h"
 #include "engine/engine.h"
 #include "support/llama_reference.h"
 #include "support/logits.h"
@@ -47,6 +48,25 @@ class SequencesTest : public ::testing::TestWithParam<size_t> {
 
   const TinyModelFile tiny_{Config()};
 };
+
+TEST_P(SequencesTest, AModelWhoseWeightsFindNoMemoryIsRefused) {
+  for (const Products products : {Products::kGgml, Products::kFloat32}) {
+    uint32_t failures = 0;
+    for (;; ++failures) {
+      const FailingAllocation failing(failures);
+      const auto engine =
+          Engine::Load({.model_path = tiny_.path(), .threads = 1, .products = products});
+      if (engine) break;
+      ASSERT_EQ(engine.error().code, ErrorCode::kOutOfMemory) << engine.error().message;
+      EXPECT_EQ(engine.error().message.find("drop --products f32") != std::string::npos,
+                products == Products::kFloat32)
+          << engine.error().message;
+      ASSERT_LT(failures, 20u);
+    }
+    // No type of this model may have a layout of ggml's own; in f32 every one is a copy.
+    EXPECT_GE(failures, products == Products::kFloat32 ? 1u : 0u);
+  }
+}
 
 TEST_P(SequencesTest, InOneBatchTheyComputeWhatEachComputesAlone) {
   const auto engine = Load(512);

@@ -68,6 +68,20 @@ TEST_F(FidelityTest, ACodecWithoutHistoryChangesNothing) {
   EXPECT_EQ(same.share, 1.0);
 }
 
+TEST_F(FidelityTest, MemoryThatIsNotThereIsMissedBeforeTheContextIsRead) {
+  const auto engine = Load(tiny_, {.policy = CachePolicy::kFull});
+  const char* const advice[] = {"--ctx", "-n", "--context"};
+  for (uint32_t allowed = 0; allowed < std::size(advice); ++allowed) {
+    const FailingAllocation failing(allowed);
+    const auto run = FidelityRun::Start(
+        *engine, kLengths, text_,
+        {.progress = [](uint32_t, uint32_t) { ADD_FAILURE() << "has read some"; }, .cancel = {}});
+    ASSERT_FALSE(run.has_value());
+    EXPECT_EQ(run.error().code, ErrorCode::kOutOfMemory);
+    EXPECT_THAT(run.error().message, HasSubstr(std::string("lower ") + advice[allowed]));
+  }
+}
+
 TEST_F(FidelityTest, MoreBitsAreCloser) {
   const auto engine = Load(tiny_, {.policy = CachePolicy::kQuant});
   FidelityRun run = Start(*engine, text_);

@@ -181,6 +181,43 @@ TEST_P(LayerProductsTest, ALayerTakesThePlaceOfTheOneBefore) {
   EXPECT_EQ(products->Find(second.linear), nullptr);
 }
 
+// As many as whole prompts of all lengths leave behind in one engine.
+TEST_P(LayerProductsTest, ARestThatIsNewLeavesTheWholeBlockOfItsRows) {
+  const auto products = LayerProducts::Create(GetParam(), 1);
+  const WeightCase weight(GGML_TYPE_Q8_0, 32, {16}, false);
+  const Linear* const linears[] = {&weight.linear};
+  ASSERT_TRUE(products->Load(linears));
+  products->Unpack(0, 1);
+  for (uint32_t rest = 1; rest <= 40; ++rest) {
+    const std::vector<float> x = RandomRows(128 + rest, 32);
+    std::vector<float> y((128 + rest) * 16, NAN);
+    ASSERT_TRUE(products->PrepareRows(128 + rest));
+    products->Find(weight.linear)->Multiply(x.data(), y.data(), 128 + rest, 0, 1);
+    ASSERT_TRUE(products->TakeStatus()) << rest;
+    ExpectProduct(weight, x, y);
+  }
+}
+
+TEST_P(LayerProductsTest, AFailureThatNobodyTookEndsWithTheNextLoad) {
+  const auto products = LayerProducts::Create(GetParam(), 1);
+  const WeightCase weight(GGML_TYPE_Q8_0, 32, {16}, false);
+  const Linear* const linears[] = {&weight.linear};
+  const std::vector<float> x = RandomRows(5, 32);
+  std::vector<float> y(5 * 16);
+  const auto multiply = [&] {
+    products->Unpack(0, 1);
+    products->Find(weight.linear)->Multiply(x.data(), y.data(), 5, 0, 1);
+  };
+  ASSERT_TRUE(products->Load(linears));
+  multiply();  // not prepared
+  EXPECT_FALSE(products->TakeStatus());
+  multiply();
+  ASSERT_TRUE(products->Load(linears));
+  ASSERT_TRUE(products->PrepareRows(5));
+  multiply();
+  EXPECT_TRUE(products->TakeStatus());
+}
+
 TEST(LayerProductsDescriptionTest, NamesWhatMultiplies) {
   EXPECT_EQ(LayerProducts::Describe(Products::kGgml), "ggml");
   EXPECT_EQ(LayerProducts::Create(Products::kGgml, 2), nullptr);

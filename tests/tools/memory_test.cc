@@ -90,10 +90,10 @@ TEST_F(MemoryTest, ALongPromptNeedsTwoLayersOfUnpackedWeightsAnd64MiBBesideItsCa
   const auto run = [&](const std::string& text) {
     const std::string path = folder_.path() / "text";
     std::ofstream(path) << text;
-    const ProgramRun run =
+    const ProgramRun done =
         RunQevict({"run", "-m", model, "--raw", "--json", "-f", path, "-n", "1"});
-    EXPECT_EQ(run.exit_code, 0) << run.err;
-    return run;
+    EXPECT_EQ(done.exit_code, 0) << done.err;
+    return done;
   };
   std::string text;
   for (size_t t = 0; t < kTokens; ++t) text += " the";

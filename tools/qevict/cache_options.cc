@@ -103,7 +103,7 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
        "Bits of a coded value's channel: 1, 2 or 4 (default: 2; auto takes 4 where they fit)");
   AddChoice<PrefillMode>(
       command, "--prefill",
-      "A long prompt: exact (as a full cache would, layer by layer) or stream (by chunks)",
+      "A long prompt: exact (as a full cache would, layer by layer) or stream (in pieces)",
       cache.prefill, {{"exact", PrefillMode::kExact}, {"stream", PrefillMode::kStream}})
       ->type_name("MODE");
   AddChoice<Promotion>(

@@ -15,6 +15,7 @@
 #include "model/hyperparameters.h"
 #include "model/tokenizer.h"
 #include "tools/qevict/bench_report.h"
+#include "tools/qevict/between.h"
 #include "tools/qevict/cache_options.h"
 #include "tools/qevict/command.h"
 #include "tools/qevict/commit.h"
@@ -165,9 +166,6 @@ Result<ExitStatus> Bench(const BenchOptions& options, OutputFormat format) {
   return ExitStatus::kOk;
 }
 
-// Without the range in the help, where every number would repeat it.
-CLI::Range Within(uint32_t least, uint32_t most) { return CLI::Range(least, most, std::string()); }
-
 void AddFlags(CLI::App& command, BenchOptions& options) {
   const std::vector<std::string> peers(std::begin(bench::kPeers), std::end(bench::kPeers));
   command.add_option("-m,--model", options.model, "A GGUF file, or a name from `qevict models`")
@@ -177,37 +175,37 @@ void AddFlags(CLI::App& command, BenchOptions& options) {
       .add_option("-c,--context", options.contexts,
                   "Tokens in front of the decoded ones; several with commas")
       ->delimiter(',')
-      ->check(Within(0, 1u << 20))
+      ->check(Between(0, 1u << 20))
       ->type_name("N,...")
       ->capture_default_str();
   command.add_option("--against", options.against, "Compare with another engine on the same file")
       ->check(CLI::IsMember(peers));
   command.add_option("-n,--decode", options.decode_tokens, "Tokens per decode block")
-      ->check(Within(1, 65536))
+      ->check(Between(1, 65536))
       ->type_name("N")
       ->capture_default_str();
   command
       .add_option("-t,--threads", options.threads,
                   "Threads of each engine; 0: one per physical core")
-      ->check(Within(0, kMostThreads))
+      ->check(Between(0, kMostThreads))
       ->type_name("N")
       ->capture_default_str();
   command.add_option("--repeat", options.repeat, "Rounds; a prompt above 8192 tokens is read once")
-      ->check(Within(1, 1000))
+      ->check(Between(1, 1000))
       ->type_name("N")
       ->capture_default_str();
   command.add_option("-f,--file", options.file, "Text to run instead of a fixed token sequence")
       ->type_name("FILE");
   command
       .add_option("--chunk", options.chunk, "Tokens per prefill step; 0: the engine's own choice")
-      ->check(Within(0, 4096))
+      ->check(Between(0, 4096))
       ->type_name("N")
       ->capture_default_str();
   command
       .add_option(
           "--peer-chunk", options.peer_chunk,
           "The same for the other engine (llama.cpp: n_ubatch; openvino: max_num_batched_tokens)")
-      ->check(Within(0, 16384))
+      ->check(Between(0, 16384))
       ->type_name("N")
       ->capture_default_str();
   AddCacheFlags(command, options.cache);

@@ -7,6 +7,7 @@
 #include "core/cpu_count.h"
 #include "engine/model_catalog.h"
 #include "eval/fidelity.h"
+#include "tools/qevict/between.h"
 #include "tools/qevict/cache_options.h"
 #include "tools/qevict/command.h"
 #include "tools/qevict/commit.h"
@@ -147,8 +148,6 @@ Result<ExitStatus> MeasureFidelity(FidelityOptions options, OutputFormat format)
                       .attention = options.attention,
                       .products = options.products};
   config.cache.tables_folder = TablesFolder();
-  // Codecs are fitted to the model when its cache has tiers.
-  if (!options.cache_asked) config.cache.policy = CachePolicy::kQuant;
   config.fit_codec = !codecs.empty();
   std::vector<std::string> inputs = options.files;
   inputs.push_back(path);
@@ -182,11 +181,6 @@ Result<ExitStatus> MeasureFidelity(FidelityOptions options, OutputFormat format)
     Print(stdout, "{}", FidelityTables(report));
   }
   return ExitStatus::kOk;
-}
-
-// Without the range in the help, where every number would repeat it.
-CLI::Validator Between(uint32_t least, uint32_t most) {
-  return CLI::Range(least, most).description("");
 }
 
 void AddFlags(CLI::App& command, FidelityOptions& options) {

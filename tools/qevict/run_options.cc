@@ -1,6 +1,7 @@
 #include "tools/qevict/run_options.h"
 
 #include "core/cpu_count.h"
+#include "tools/qevict/between.h"
 #include "tools/qevict/cache_options.h"
 #include "tools/qevict/routing_trace.h"
 #include "tools/qevict/text_source.h"
@@ -9,11 +10,6 @@ namespace qevict::cli {
 namespace {
 
 constexpr uint32_t kMaxCount = uint32_t{1} << 31;
-
-// Without a description: the help would append it to the value's name.
-CLI::Validator Between(uint32_t least, uint32_t most) {
-  return CLI::Range(least, most).description("");
-}
 
 }  // namespace
 
