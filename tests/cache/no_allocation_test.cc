@@ -127,12 +127,38 @@ TEST(NoAllocationTest, AVectorThatFindsNoRoomFailsABatchAndTheNextAttemptGoesOn)
 }
 
 TEST(NoAllocationTest, AVectorThatFindsNoRoomFailsAPromptAndTheNextAttemptGoesOn) {
-  TieredCase sequence(Config(GroupMass::kMean)), twin(Config(GroupMass::kMean));
-  EXPECT_GT(FailEveryAllocation([&] { return sequence.kv().BeginPrompt(700); },
-                                [&] { EXPECT_EQ(sequence.kv().staging_bytes(), 0u); }),
-            5u);
-  sequence.kv().AbandonPrompt();
-  EXPECT_TRUE(sequence.PromptByLayers(700) == twin.PromptByLayers(700));
+  TieredCase twin(Config(GroupMass::kMean));
+  const std::vector<float> expected = twin.PromptByLayers(700);
+  std::optional<TieredCase> sequence(Config(GroupMass::kMean));
+  const uint32_t failures =
+      FailEveryAllocation([&] { return sequence->kv().BeginPrompt(700); },
+                          [&] {
+                            EXPECT_EQ(sequence->kv().staging_bytes(), 0u);
+                            EXPECT_TRUE(sequence->PromptByLayers(700) == expected);
+                            sequence.emplace(Config(GroupMass::kMean));  // without that room
+                          });
+  EXPECT_GT(failures, 10u);
+}
+
+TEST(NoAllocationTest, APoolThatFindsNoRoomForAnotherSlabKeepsThePagesThatItHas) {
+  ByteBudget budget(uint64_t{1} << 20);
+  std::optional<PagePool> pool;
+  const uint32_t failures = FailEveryAllocation(
+      [&]() -> Status {
+        pool.emplace(PagePool::Config{.page_bytes = 1024, .slab_pages = 8, .most_pages = 16},
+                     budget);
+        try {
+          return pool->Reserve(9);
+        } catch (const std::bad_alloc&) {
+          return Fail(ErrorCode::kOutOfMemory, "no room");
+        }
+      },
+      [&] {
+        EXPECT_EQ(pool->used_bytes(), 0u);
+        EXPECT_EQ(pool->free_pages() * 1024, pool->resident_bytes());
+        EXPECT_EQ(budget.used_bytes(), pool->resident_bytes());
+      });
+  EXPECT_GE(failures, 2u);
 }
 
 }  // namespace
