@@ -32,8 +32,8 @@ class LayerProducts {
   static std::string Describe(Products products);
 
   virtual ~LayerProducts() = default;
-  // The weights to come, which must outlive their use. Null linears are left out. Errors
-  // kOutOfMemory, kInternal.
+  // The weights to come, which must outlive their use. Null linears are left out, and those that
+  // their own blocks multiply faster. Errors kOutOfMemory, kInternal.
   virtual Status Load(std::span<const Linear* const> linears) = 0;
   virtual void Unpack(size_t thread, size_t threads) = 0;
   // Before products of a chunk of so many rows. Errors kOutOfMemory, kInternal.

@@ -6,8 +6,8 @@
 namespace qevict {
 
 enum class Products {
-  // Long prompts: oneDNN in the best type that the CPU multiplies, else ggml; attention in bf16
-  // too. The rest: ggml.
+  // Our own kernel for blocks of 4 to 8 bits; the rest by oneDNN in long prompts, in the best type
+  // that the CPU multiplies, else by ggml. Attention of prompts in bf16 where the CPU has it.
   kFastest,
   // ggml throughout; attention in f32.
   kGgml,

@@ -180,9 +180,9 @@ TEST(PerplexityParityTest, WikitextOfSmolLmIsLibllamas) {
   EXPECT_LE(distance, 1e-3);
 }
 
-// What long prompts are multiplied and attended in, against f32 throughout: on Zen 4, November
-// 2026, bf16 moves the perplexity less than ggml's 8-bit activations do.
-TEST(PerplexityParityTest, OfUnpackedWeightsIsThatOfF32) {
+// What prompts are multiplied and attended in, against f32 throughout: 8-bit activations move the
+// perplexity of so small a model, ggml's more than ours (Zen 4, November 2026: 0.56 and 0.38 %).
+TEST(PerplexityParityTest, IsNoFartherFromThatOfF32ThanGgmls) {
   const std::string path = RealModel(kSmolLm2);
   QEVICT_NEED_MODEL(path);
   if (!std::filesystem::exists(kWikitext)) GTEST_SKIP() << kWikitext << " is not there";
@@ -211,7 +211,8 @@ TEST(PerplexityParityTest, OfUnpackedWeightsIsThatOfF32) {
   fmt::print("perplexity in f32 {:.4f}, fastest {:.4f} ({:.4f} %), ggml {:.4f} ({:.4f} %)\n",
              perplexity[0], perplexity[1], 100 * distance(perplexity[1]), perplexity[2],
              100 * distance(perplexity[2]));
-  EXPECT_LE(distance(perplexity[1]), 1e-3);
+  EXPECT_LE(distance(perplexity[1]), distance(perplexity[2]));
+  EXPECT_LE(distance(perplexity[1]), 6e-3);
 }
 
 }  // namespace

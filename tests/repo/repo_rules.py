@@ -16,7 +16,7 @@ FOLDERS = {
     "src/codec": ["core", "kernels"],
     "src/policy": ["core"],
     "src/cache": ["core", "kernels", "codec", "policy"],
-    "src/model": ["core", "cache"],
+    "src/model": ["core", "kernels", "cache"],
     "src/engine": ["core", "kernels", "codec", "policy", "cache", "model"],
     "src/eval": ["core", "kernels", "codec", "policy", "cache", "model", "engine"],
     "src/server": ["core", "kernels", "codec", "policy", "cache", "model", "engine"],

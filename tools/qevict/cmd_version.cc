@@ -43,7 +43,9 @@ Result<ExitStatus> PrintVersion(OutputFormat format) {
   Print(stdout, "ggml       {} ({}), built for {}\n", facts.ggml_version, facts.ggml_commit,
         facts.ggml_cpu == "native" ? "this machine" : "any CPU, level chosen at run time");
   Print(stdout, "libllama   {}\n", facts.llama_version);
-  Print(stdout, "prompts    products by {}\n", facts.prompt_products);
+  Print(stdout,
+        "products   blocks of 4 to 8 bits: our kernel; other types: ggml, long prompts {}\n",
+        facts.prompt_products);
   Print(stdout, "features   {}\n", facts.cpu_features);
   return ExitStatus::kOk;
 }
