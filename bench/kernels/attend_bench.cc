@@ -54,6 +54,9 @@ constexpr Codes kCodes[] = {
     {"K3V2", 3, 2, Extras::kNone},
     {"K3V2/bias", 3, 2, Extras::kBias},
     {"K3V2/bias/masses", 3, 2, Extras::kBiasAndMasses},
+    {"K4V4/bias", 4, 4, Extras::kBias},
+    {"K4V2/bias", 4, 2, Extras::kBias},
+    {"K3V4/bias", 3, 4, Extras::kBias},
     {"K2V2", 2, 2, Extras::kNone},
     {"K2V2/bias/masses", 2, 2, Extras::kBiasAndMasses},
 };
