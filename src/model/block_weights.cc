@@ -147,19 +147,19 @@ class RowPacker {
 std::optional<WeightFormat> FormatOf(ggml_type type) {
   switch (type) {
     case GGML_TYPE_Q4_1:
-      return kQ4_1;
+      return kQ41;
     case GGML_TYPE_Q5_0:
-      return kQ5_0;
+      return kQ50;
     case GGML_TYPE_Q5_1:
-      return kQ5_1;
+      return kQ51;
     case GGML_TYPE_Q8_0:
-      return kQ8_0;
+      return kQ80;
     case GGML_TYPE_Q4_K:
-      return kQ4_K;
+      return kQ4K;
     case GGML_TYPE_Q5_K:
-      return kQ5_K;
+      return kQ5K;
     case GGML_TYPE_Q6_K:
-      return kQ6_K;
+      return kQ6K;
     default:
       return std::nullopt;
   }

@@ -206,7 +206,7 @@ TEST_P(MultiplyBlocksTest, ANumberThatIsNotFiniteMakesItsRowNaNAndNoOther) {
   for (const float bad :
        {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     const size_t inputs = 64, rows = 5;
-    const WeightsCase weights(kQ5_0, inputs, /*tiles=*/1);
+    const WeightsCase weights(kQ50, inputs, /*tiles=*/1);
     std::vector<float> x = RandomQueries(rows, inputs, 2, 3.0f);
     x[2 * inputs + 40] = bad;
     const std::vector<float> y = weights.Run(GetParam().run, x, rows, nullptr);

@@ -48,14 +48,14 @@ struct WeightFormat {
 };
 
 // Every format that the kernel has; names are ggml's.
-inline constexpr WeightFormat kQ4_1{4, Scales::kGroup, true};
-inline constexpr WeightFormat kQ5_0{5, Scales::kGroup, false};
-inline constexpr WeightFormat kQ5_1{5, Scales::kGroup, true};
-inline constexpr WeightFormat kQ8_0{8, Scales::kGroup, false};
-inline constexpr WeightFormat kQ4_K{4, Scales::kSuperGroup, true};
-inline constexpr WeightFormat kQ5_K{5, Scales::kSuperGroup, true};
-inline constexpr WeightFormat kQ6_K{6, Scales::kSuperHalf, false};
-inline constexpr WeightFormat kWeightFormats[] = {kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4_K, kQ5_K, kQ6_K};
+inline constexpr WeightFormat kQ41{4, Scales::kGroup, true};
+inline constexpr WeightFormat kQ50{5, Scales::kGroup, false};
+inline constexpr WeightFormat kQ51{5, Scales::kGroup, true};
+inline constexpr WeightFormat kQ80{8, Scales::kGroup, false};
+inline constexpr WeightFormat kQ4K{4, Scales::kSuperGroup, true};
+inline constexpr WeightFormat kQ5K{5, Scales::kSuperGroup, true};
+inline constexpr WeightFormat kQ6K{6, Scales::kSuperHalf, false};
+inline constexpr WeightFormat kWeightFormats[] = {kQ41, kQ50, kQ51, kQ80, kQ4K, kQ5K, kQ6K};
 
 struct TileLayout {
   // In bytes from a group's first; codes come first.
