@@ -5,7 +5,8 @@
 // With minimums a level is the code, 0 .. 2^bits - 1, else code - 2^(bits - 1). The activations are
 // rounded to int8 once per group of 32 inputs, as ggml does:
 //   x8 = s code    s = largest |x| of the group / 127    code = x / s to the nearest, ties to even
-// A group that holds a NaN or an infinity makes every output of its row NaN.
+// A group that holds a NaN or an infinity makes every output of its row NaN; one with nothing above
+// 2^-100 counts as zeros.
 //
 // Weights lie in tiles of 16 outputs and are read as one stream: that is what memory is fastest
 // with. A tile holds its groups one behind the other; in front of the 8 of a super group lie the

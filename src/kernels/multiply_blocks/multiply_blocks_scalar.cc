@@ -17,7 +17,7 @@ void RoundGroup(const float* x, int8_t* codes, float& scale, int32_t* sums) {
     largest = std::max(largest, std::abs(x[i]));
   }
   scale = finite ? largest * (1.0f / 127.0f) : std::numeric_limits<float>::quiet_NaN();
-  const float inverse = finite && largest > 0.0f ? 127.0f / largest : 0.0f;
+  const float inverse = finite && largest > kLeastActivation ? 127.0f / largest : 0.0f;
   sums[0] = sums[1] = 0;
   for (size_t i = 0; i < kWeightGroup; ++i) {
     codes[i] = finite ? int8_t(std::nearbyint(x[i] * inverse)) : int8_t{0};

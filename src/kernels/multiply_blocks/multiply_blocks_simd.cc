@@ -27,7 +27,7 @@ void RoundGroup(const float* x, int8_t* codes, float& scale, int32_t* sums) {
   const float most = hn::GetLane(hn::MaxOfLanes(tag, largest));
   const bool finite = hn::AllTrue(tag, hn::Eq(unlike, hn::Zero(tag)));
   scale = finite ? most * (1.0f / 127.0f) : std::numeric_limits<float>::quiet_NaN();
-  const FloatVec inverse = hn::Set(tag, finite && most > 0.0f ? 127.0f / most : 0.0f);
+  const FloatVec inverse = hn::Set(tag, finite && most > kLeastActivation ? 127.0f / most : 0.0f);
   hn::Vec<IntTag> total[2] = {hn::Zero(IntTag()), hn::Zero(IntTag())};
   for (size_t v = 0; v < kGroupVectors; ++v) {
     const auto rounded = finite ? hn::NearestInt(hn::Mul(values[v], inverse)) : hn::Zero(IntTag());

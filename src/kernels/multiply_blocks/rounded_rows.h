@@ -5,6 +5,10 @@
 
 namespace qevict {
 
+// A group whose activations are all smaller counts as zeros: the inverse of its scale would be no
+// number.
+inline constexpr float kLeastActivation = 0x1p-100f;
+
 struct RoundedRows {
   RoundedRows(uint8_t* scratch, size_t row_inputs)
       : inputs(row_inputs),
