@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "model/build_facts.h"
 
 namespace qevict::bench {
 namespace {
@@ -35,7 +36,8 @@ class OwnEngine final : public BenchEngine {
                        CachePolicyName(cache_.policy), Choices(), usage.limit_bytes,
                        int64_t(usage.tiers.routing_seconds * 1e3), usage.staging_peak_bytes);
     }
-    return fmt::format("{} kernels, {}, chunk {}", engine_->isa_name(), kv, chunk_tokens_);
+    return fmt::format("{} kernels, long prompts of other weights by {}, {}, chunk {}",
+                       engine_->isa_name(), GgmlBuildFacts().prompt_products, kv, chunk_tokens_);
   }
 
  private:
