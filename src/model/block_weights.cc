@@ -29,9 +29,9 @@ class RowPacker {
       case GGML_TYPE_Q8_0:
         return PackGroups(row, {.bytes = 34, .codes = 2});
       case GGML_TYPE_Q4_K:
-        return PackSupers4Or5(row, 144, /*fifths=*/0, /*codes=*/16);
+        return PackSupers4Or5(row, 144, /*fifths=*/0, /*nibbles=*/16);
       case GGML_TYPE_Q5_K:
-        return PackSupers4Or5(row, 176, /*fifths=*/16, /*codes=*/48);
+        return PackSupers4Or5(row, 176, /*fifths=*/16, /*nibbles=*/48);
       case GGML_TYPE_Q6_K:
         return PackSupers6(row);
       default:
