@@ -7,6 +7,7 @@
 
 #include "bench/kernels/kv_heads.h"
 #include "bench/kernels/machine_limits.h"
+#include "bench/kernels/register_variants.h"
 #include "kernels/attend_prefill/attend_prefill.h"
 
 namespace qevict {
@@ -94,15 +95,7 @@ int main(int argc, char** argv) {
   using namespace qevict;
   benchmark::Initialize(&argc, argv);
   const MachineLimits limits = ReportMachine(SupportedIsas().front(), 1);
-  for (const KernelVariant<AttendPrefillFn>& variant : AttendPrefillVariants()) {
-    if (!CpuSupports(variant.isa)) continue;
-    for (const PrefillShape& shape : kShapes) {
-      CheckAgainstScalar(variant, shape);
-      benchmark::RegisterBenchmark(
-          (std::string("AttendPrefill/") + variant.name + "/" + shape.name).c_str(),
-          BM_AttendPrefill, variant.run, shape, limits)
-          ->Unit(benchmark::kMicrosecond);
-    }
-  }
+  RegisterVariants("AttendPrefill", AttendPrefillVariants(), kShapes, CheckAgainstScalar,
+                   BM_AttendPrefill, limits);
   benchmark::RunSpecifiedBenchmarks();
 }

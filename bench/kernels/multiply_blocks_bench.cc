@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 #include <vector>
 
+#include "bench/kernels/register_variants.h"
 #include "core/aligned_buffer.h"
 #include "kernels/multiply_blocks/multiply_blocks.h"
 
@@ -99,15 +99,7 @@ void CheckAgainstScalar(const KernelVariant<MultiplyBlocksFn>& variant, ProductS
 int main(int argc, char** argv) {
   using namespace qevict;
   benchmark::Initialize(&argc, argv);
-  for (const KernelVariant<MultiplyBlocksFn>& variant : MultiplyBlocksVariants()) {
-    if (!CpuSupports(variant.isa)) continue;
-    for (const ProductShape& shape : kShapes) {
-      CheckAgainstScalar(variant, shape);
-      benchmark::RegisterBenchmark(
-          (std::string("MultiplyBlocks/") + variant.name + "/" + shape.name).c_str(),
-          BM_MultiplyBlocks, variant.run, shape)
-          ->Unit(benchmark::kMicrosecond);
-    }
-  }
+  RegisterVariants("MultiplyBlocks", MultiplyBlocksVariants(), kShapes, CheckAgainstScalar,
+                   BM_MultiplyBlocks);
   benchmark::RunSpecifiedBenchmarks();
 }

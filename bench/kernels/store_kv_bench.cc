@@ -4,9 +4,9 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <string>
 
 #include "bench/kernels/kv_heads.h"
+#include "bench/kernels/register_variants.h"
 #include "kernels/store_kv/store_kv.h"
 
 namespace qevict {
@@ -77,15 +77,6 @@ void CheckAgainstScalar(const KernelVariant<StoreKvFn>& variant, const StoreShap
 int main(int argc, char** argv) {
   using namespace qevict;
   benchmark::Initialize(&argc, argv);
-  for (const KernelVariant<StoreKvFn>& variant : StoreKvVariants()) {
-    if (!CpuSupports(variant.isa)) continue;
-    for (const StoreShape& shape : kShapes) {
-      CheckAgainstScalar(variant, shape);
-      benchmark::RegisterBenchmark(
-          (std::string("StoreKv/") + variant.name + "/" + shape.name).c_str(), BM_StoreKv,
-          variant.run, shape)
-          ->Unit(benchmark::kMicrosecond);
-    }
-  }
+  RegisterVariants("StoreKv", StoreKvVariants(), kShapes, CheckAgainstScalar, BM_StoreKv);
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -217,9 +217,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Load(const GgufFile& file,
                                                        Attention& attention,
                                                        const RunnerConfig& config) {
   QEVICT_ASSIGN_OR_RETURN(CpuBackend cpu, CpuBackend::Create(config.threads));
-  QEVICT_ASSIGN_OR_RETURN(
-      Weights weights,
-      Weights::Load(file, hyperparameters, cpu, {config.products, config.isa, config.threads}));
+  QEVICT_ASSIGN_OR_RETURN(Weights weights, Weights::Load(file, hyperparameters, cpu, config));
   return std::make_unique<GgmlModelRunner>(hyperparameters, attention, std::move(cpu),
                                            std::move(weights),
                                            LayerProducts::Create(config.products, config.threads));

@@ -6,10 +6,9 @@
 
 #include "cache/attention.h"
 #include "core/cancel.h"
-#include "core/isa.h"
 #include "model/gguf_file.h"
 #include "model/hyperparameters.h"
-#include "model/products.h"
+#include "model/runner_config.h"
 #include "model/token.h"
 #include "qevict/ids.h"
 #include "qevict/status.h"
@@ -31,12 +30,6 @@ class LayerSteps {
   // Rows [first, first + rows) of the prompt are about to pass through the layer.
   virtual Status BeginChunk(LayerId layer, uint32_t first, uint32_t rows) = 0;
   virtual void EndLayer(LayerId layer) = 0;
-};
-
-struct RunnerConfig {
-  uint32_t threads = 1;
-  Isa isa = Isa::kScalar;  // of our own kernels
-  Products products = Products::kFastest;
 };
 
 // One run at a time.

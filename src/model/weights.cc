@@ -57,9 +57,9 @@ void Linear::ReleaseFilePages() const {
 // fills it.
 class WeightLoader {
  public:
-  WeightLoader(const GgufFile& file, const CpuBackend& cpu, const Weights::Layout& layout,
+  WeightLoader(const GgufFile& file, const CpuBackend& cpu, const RunnerConfig& config,
                Weights& weights)
-      : file_(file), cpu_(cpu), layout_(layout), weights_(weights), mapped_context_(NewContext()) {}
+      : file_(file), cpu_(cpu), config_(config), weights_(weights), mapped_context_(NewContext()) {}
 
   // nullptr: the file has no such tensor.
   ggml_tensor* Mapped(const std::string& name) {
@@ -111,7 +111,7 @@ class WeightLoader {
       QEVICT_RETURN_IF_ERROR(block.weights->Pack(
           block.parts,
           block.bias == nullptr ? nullptr : static_cast<const float*>(block.bias->data),
-          layout_.threads));
+          config_.threads));
       for (const StoredWeight& part : block.parts) ReleasePages(part, block.inputs);
     }
     return {};
@@ -134,7 +134,7 @@ class WeightLoader {
     size_t inputs;
   };
 
-  bool unpacks() const { return layout_.products == Products::kFloat32; }
+  bool unpacks() const { return config_.products == Products::kFloat32; }
 
   Linear MakeLinear(const std::vector<const ggml_tensor*>& parts, const std::string& name,
                     ggml_tensor* bias) {
@@ -143,8 +143,8 @@ class WeightLoader {
     for (const ggml_tensor* part : parts)
       linear.stored.push_back({file_.TensorBytes(part), part->type, uint32_t(part->ne[1])});
     const auto inputs = uint32_t(parts[0]->ne[0]);
-    if (layout_.products == Products::kFastest)
-      linear.blocks = BlockWeights::Plan(linear.stored, inputs, layout_.isa);
+    if (config_.products == Products::kFastest)
+      linear.blocks = BlockWeights::Plan(linear.stored, inputs, config_.isa);
     if (linear.blocks == nullptr) {
       linear.weight = Place(parts, name);
       return linear;
@@ -272,7 +272,7 @@ class WeightLoader {
 
   const GgufFile& file_;
   const CpuBackend& cpu_;
-  Weights::Layout layout_;
+  RunnerConfig config_;
   Weights& weights_;
   ggml_context* mapped_context_;
   std::vector<std::pair<ggml_tensor*, const uint8_t*>> mapped_;
@@ -282,9 +282,9 @@ class WeightLoader {
 };
 
 Result<Weights> Weights::Load(const GgufFile& file, const Hyperparameters& shape,
-                              const CpuBackend& cpu, const Layout& layout) {
+                              const CpuBackend& cpu, const RunnerConfig& config) {
   Weights weights;
-  WeightLoader loader(file, cpu, layout, weights);
+  WeightLoader loader(file, cpu, config, weights);
   weights.token_embedding = loader.Mapped("token_embd.weight");
   weights.output_norm = loader.Mapped("output_norm.weight");
   weights.output = loader.LoadLinear("output");

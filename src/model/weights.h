@@ -1,6 +1,6 @@
 // The weights of a model: memory-mapped where ggml computes from the file's own layout, copied once
-// where it has a repacked layout that multiplies faster, or unpacked to f32 where that is asked
-// for.
+// where it or our own kernel has a layout that multiplies faster, or unpacked to f32 where that is
+// asked for.
 #pragma once
 
 #include <ggml.h>
@@ -9,18 +9,17 @@
 #include <memory>
 #include <vector>
 
-#include "core/isa.h"
 #include "model/block_weights.h"
 #include "model/cpu_backend.h"
 #include "model/gguf_file.h"
 #include "model/hyperparameters.h"
-#include "model/products.h"
+#include "model/runner_config.h"
 #include "model/stored_weight.h"
 
 namespace qevict {
 
-// y = W x + b, by ggml or, where ggml has no fast layout for the weight, by our own kernel.
-// Products of a long prompt may be another library's (model/layer_products.h).
+// y = W x + b, by our own kernel where the weight is in blocks that it has a layout for, else by
+// ggml. Products of a long prompt may be another library's (model/layer_products.h).
 struct Linear {
   ggml_tensor* weight = nullptr;         // [inputs, outputs]; no memory where there are `blocks`
   ggml_tensor* bias = nullptr;           // [outputs] or null
@@ -48,15 +47,11 @@ struct LayerWeights {
 
 class Weights {
  public:
-  struct Layout {
-    Products products = Products::kFastest;  // kFloat32: f32, so that ggml rounds no activations
-    Isa isa = Isa::kScalar;                  // of our own kernel, which kFastest alone uses
-    uint32_t threads = 1;
-  };
-  // `file` must outlive the weights and has passed ValidateTensors. Errors: kUnsupported (tensors
-  // that are aligned to less than 32 bytes), kOutOfMemory, kInternal (ggml refuses the weights).
+  // `file` must outlive the weights and has passed ValidateTensors. Our own kernel is of kFastest
+  // alone; kFloat32 unpacks every linear. Errors: kUnsupported (tensors that are aligned to less
+  // than 32 bytes), kOutOfMemory, kInternal (ggml refuses the weights).
   [[nodiscard]] static Result<Weights> Load(const GgufFile& file, const Hyperparameters& shape,
-                                            const CpuBackend& cpu, const Layout& layout);
+                                            const CpuBackend& cpu, const RunnerConfig& config);
 
   ggml_tensor* token_embedding = nullptr;  // [embedding, vocab]
   ggml_tensor* output_norm = nullptr;

@@ -81,8 +81,8 @@ HWY_INLINE void Unpack(const uint8_t* lanes, ByteVec (&codes)[kCodeVectors]) {
   }
 }
 
-// What is subtracted from a code to get the level that Dot multiplies. On x86 codes are unsigned in
-// the product, so that the offset's share is taken from the sum; elsewhere codes of 8 bits are.
+// What a code is above the level that it stands for where Dot multiplies the code itself, so that
+// its share is taken from the sum. Below AVX-512 Dot multiplies the levels of codes of 8 bits.
 template <WeightFormat kFormat>
 constexpr int32_t Offset() {
   if (kFormat.minimums) return 0;

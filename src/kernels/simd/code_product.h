@@ -11,6 +11,11 @@
 namespace qevict {
 namespace {
 
+// What lies in the next page, in an allocation of its own: not a pointer that may be computed.
+HWY_INLINE void PrefetchAhead(const uint8_t* line, size_t ahead) {
+  PrefetchLine(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(line) + ahead));
+}
+
 // Line n of vector v is at at[v] + n * stride, its third bits at third[v] + n / 2 * kCodeLineBytes.
 // `ahead` bytes behind each line lies one that a later product will read; 0 asks for nothing.
 template <size_t kVectors>

@@ -49,10 +49,6 @@ inline constexpr size_t kCacheLineBytes = 64;
 HWY_INLINE void PrefetchLine(const void* line) {
   __builtin_prefetch(line, /*read*/ 0, /*locality*/ 2);
 }
-// What may lie in an allocation of its own or behind the last: not a pointer that may be computed.
-HWY_INLINE void PrefetchAhead(const uint8_t* line, size_t ahead) {
-  PrefetchLine(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(line) + ahead));
-}
 
 }  // namespace
 }  // namespace qevict
