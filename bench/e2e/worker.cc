@@ -138,9 +138,13 @@ Result<std::string> Worker::Call(const std::string& request) {
   if (!json.is_object())
     return Fail(ErrorCode::kInternal, fmt::format("{} replied '{}'", engine_, reply));
   if (!json.contains("error")) return reply;
-  const Json& error = json["error"];
-  return Fail(ErrorCode(error.value("code", int(ErrorCode::kInternal))),
-              fmt::format("{}: {}", engine_, error.value("message", "")));
+  QEVICT_ASSIGN_OR_RETURN(const Error error, Parsed<Error>(reply, [](const Json& object) {
+                            const int code = object.at("error").at("code");
+                            const bool known = code >= 0 && code <= int(ErrorCode::kInternal);
+                            return Error{known ? ErrorCode(code) : ErrorCode::kInternal,
+                                         object.at("error").at("message")};
+                          }));
+  return Fail(error.code, fmt::format("{}: {}", engine_, error.message));
 }
 
 Result<std::string> Worker::ReadLine() {

@@ -40,7 +40,8 @@ struct WorkerConfig {
 enum class DecodeEnd {
   // The sequence is cut back to the prompt, so that every block sees the same context.
   kRewind,
-  // For models whose sliding-window layers cannot go back; the context grows from block to block.
+  // For models whose sliding-window layers cannot go back, and for caches that route; the context
+  // grows from block to block.
   kStay,
 };
 

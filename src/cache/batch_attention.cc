@@ -2,16 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <new>
 
 #include "cache/decode_split.h"
 #include "cache/grow_room.h"
-#include "core/check.h"
+#include "core/out_of_memory.h"
 
 namespace qevict {
 namespace {
 
 constexpr size_t RoundUp16(size_t n) { return (n + 15) / 16 * 16; }
+
+constexpr uint32_t kNoHead = UINT32_MAX;
 
 uint32_t QueryBlockTokens(uint32_t group) { return std::max<uint32_t>(1, kPrefillMaxRows / group); }
 
@@ -39,6 +40,8 @@ struct BatchAttention::Scratch {
   std::vector<uint32_t> row_begin, row_end;
   std::vector<float> tiles;
   CodeAttention::Scratch codes;
+  // Of which of the layer's heads q holds the queries, and codes holds them turned.
+  uint32_t loaded_head = kNoHead, turned_head = kNoHead;
   // Of votes: what a decoded token's group gives to windows, or what a prompt's rows give to codes
   // and the m that it refers to.
   std::vector<float> masses, codes_m;
@@ -162,36 +165,38 @@ Status BatchAttention::MakeRoom(LayerRange layers) {
 }
 
 Status BatchAttention::Bind(std::span<const BatchSlice> slices, LayerRange layers) {
-  try {
-    slices_.assign(slices.begin(), slices.end());
-    for (const BatchSlice& slice : slices_) {
-      if (slice.tokens > 1 && slice.voters_from < slice.tokens && slice.kv->tracks_mass()) {
-        QEVICT_RETURN_IF_ERROR(votes_.Prepare(slice.kv->geometry()));
-      }
+  return OrOutOfMemory(
+      "not enough memory for the working room of attention; lower --chunk or --ctx",
+      [&] { return PlanAndMakeRoom(slices, layers); });
+}
+
+Status BatchAttention::PlanAndMakeRoom(std::span<const BatchSlice> slices, LayerRange layers) {
+  slices_.assign(slices.begin(), slices.end());
+  for (const BatchSlice& slice : slices_) {
+    if (slice.tokens > 1 && slice.voters_from < slice.tokens && slice.kv->tracks_mass()) {
+      QEVICT_RETURN_IF_ERROR(votes_.Prepare(slice.kv->geometry()));
     }
-    for (uint32_t l = layers.first; l < layers.last; ++l) {
-      Layer& layer = layers_[l];
-      PlanLayer(LayerId(l), layer);
-      layer.next_item.store(0, std::memory_order_relaxed);
-      if (layer.heads.size() > layer.unfinished_room) {
-        layer.unfinished = std::make_unique<std::atomic<uint32_t>[]>(layer.heads.size());
-        layer.unfinished_room = layer.heads.size();
-      }
-      for (size_t h = 0; h < layer.heads.size(); ++h) {
-        layer.unfinished[h].store(layer.heads[h].partials, std::memory_order_relaxed);
-      }
-    }
-    return MakeRoom(layers);
-  } catch (const std::bad_alloc&) {
-    return Fail(ErrorCode::kOutOfMemory,
-                "not enough memory for the working room of attention; lower --chunk or --ctx");
   }
+  for (uint32_t l = layers.first; l < layers.last; ++l) {
+    Layer& layer = layers_[l];
+    PlanLayer(LayerId(l), layer);
+    layer.next_item.store(0, std::memory_order_relaxed);
+    if (layer.heads.size() > layer.unfinished_room) {
+      layer.unfinished = std::make_unique<std::atomic<uint32_t>[]>(layer.heads.size());
+      layer.unfinished_room = layer.heads.size();
+    }
+    for (size_t h = 0; h < layer.heads.size(); ++h) {
+      layer.unfinished[h].store(layer.heads[h].partials, std::memory_order_relaxed);
+    }
+  }
+  return MakeRoom(layers);
 }
 
 void BatchAttention::Attend(LayerId id, RowsView q, float* out, size_t thread, size_t threads) {
   if (observer_ != nullptr) observer_->OnAttend(id, q, thread, threads);
   Layer& layer = layers_[id.value];
   Scratch& scratch = *scratch_[thread];
+  scratch.loaded_head = scratch.turned_head = kNoHead;
   for (;;) {
     const uint32_t index = layer.next_item.fetch_add(1, std::memory_order_relaxed);
     if (index >= layer.items.size()) return;
@@ -203,9 +208,19 @@ void BatchAttention::Attend(LayerId id, RowsView q, float* out, size_t thread, s
       case Work::kFull:
       case Work::kCodes: {
         const BatchSlice& slice = slices_[item.slice];
-        LoadQueries(q, slice.first_row, item.kv_head, scratch.q.data());
+        const HeadKeys keys{slice.kv, id, KvHeadId(item.kv_head)};
+        // A thread has several parts of a head one after another.
+        if (scratch.loaded_head != item.head) {
+          LoadQueries(q, slice.first_row, item.kv_head, scratch.q.data());
+          scratch.loaded_head = item.head;
+        }
+        if (item.work == Work::kCodes && scratch.turned_head != item.head) {
+          code_attention_.TurnQueries(keys.kv->windows(id, keys.head), shape_.group,
+                                      scratch.q.data(), scratch.codes);
+          scratch.turned_head = item.head;
+        }
         const Part& part = layer.parts[item.partial];
-        AttendPart({slice.kv, id, KvHeadId(item.kv_head)}, part, Partial(item.partial),
+        AttendPart(keys, part, Partial(item.partial),
                    slice.votes(id) ? masses_.as<float>() + part.masses : nullptr, scratch);
         FinishHead(id, item, out, scratch);
         break;
@@ -230,7 +245,6 @@ void BatchAttention::AttendPart(const HeadKeys& keys, const Part& part, Attentio
   const size_t group = shape_.group, head_dim = shape_.head_dim, length = part.end - part.begin;
   if (part.work == Work::kCodes) {
     code_attention_.Attend({.rows = group,
-                            .q = scratch.q.data(),
                             .windows = &keys.kv->windows(keys.layer, keys.head),
                             .first = part.begin,
                             .last = part.end,
@@ -285,20 +299,30 @@ void BatchAttention::GatherMasses(const HeadKeys& keys, const Part& part, PartMa
   }
 }
 
-// The last of a head's items merges them all, in order.
+// The last of a head's items merges them all, in order: codes first, in their own space.
 void BatchAttention::FinishHead(LayerId id, const Item& item, float* out, Scratch& scratch) {
   Layer& layer = layers_[id.value];
   // acq_rel: the last one to finish sees the partial states that the others wrote.
   if (layer.unfinished[item.head].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   const size_t group = shape_.group, head_dim = shape_.head_dim;
   const Head& head = layer.heads[item.head];
-  const AttentionState whole = Partial(head.first_partial);
-  std::copy_n(whole.m, group, scratch.m.data());  // of the first part, before it becomes the whole
-  for (uint32_t p = 1; p < head.partials; ++p)
-    MergeState(whole, Partial(head.first_partial + p), group, head_dim);
   const BatchSlice& slice = slices_[item.slice];
+  const HeadKeys keys{slice.kv, id, KvHeadId(item.kv_head)};
+  const AttentionState whole = scratch.state();
+  ResetState(whole, group, head_dim);
+  const auto merge = [&](Work work) {
+    bool any = false;
+    for (uint32_t p = head.first_partial; p < head.first_partial + head.partials; ++p) {
+      if (layer.parts[p].work != work) continue;
+      MergeState(whole, Partial(p), group, head_dim);
+      any = true;
+    }
+    return any;
+  };
+  if (merge(Work::kCodes))
+    code_attention_.TurnValuesBack(slice.kv->windows(id, keys.head), group, whole.o);
+  merge(Work::kFull);
   if (slice.votes(id)) {
-    const HeadKeys keys{slice.kv, id, KvHeadId(item.kv_head)};
     const std::span<MassUnits> masses[] = {slice.kv->full_mass(id, keys.head),
                                            slice.kv->code_mass(id, keys.head)};
     const size_t windows = masses[0].size() + masses[1].size();
@@ -306,8 +330,7 @@ void BatchAttention::FinishHead(LayerId id, const Item& item, float* out, Scratc
     std::ranges::fill(rows, 0.0f);
     for (uint32_t p = head.first_partial; p < head.first_partial + head.partials; ++p) {
       const Part& part = layer.parts[p];
-      const float* m = p == head.first_partial ? scratch.m.data() : Partial(p).m;
-      GatherMasses(keys, part, {masses_.as<float>() + part.masses, m}, whole, rows);
+      GatherMasses(keys, part, {masses_.as<float>() + part.masses, Partial(p).m}, whole, rows);
     }
     ReduceGroup(slice.kv->scoring().group, group, windows, rows.data(), windows);
     const float* mass = rows.data();
@@ -349,6 +372,7 @@ void BatchAttention::AttendPrompt(LayerId layer, const Item& item, RowsView q, f
   const BatchSlice& slice = slices_[item.slice];
   const size_t group = shape_.group, head_dim = shape_.head_dim, tokens = item.end - item.begin;
   const KvHeadId kv_head(item.kv_head);
+  scratch.loaded_head = scratch.turned_head = kNoHead;
   const uint32_t first_cell = slice.kv->cells(layer, kv_head) + item.begin;
   for (size_t t = 0; t < tokens; ++t) {
     LoadQueries(q, slice.first_row + item.begin + t, item.kv_head,
@@ -356,11 +380,12 @@ void BatchAttention::AttendPrompt(LayerId layer, const Item& item, RowsView q, f
   }
   const uint32_t voter = std::max(slice.voters_from, item.begin);
   const bool votes = slice.kv->tracks_mass(layer) && voter < item.end;
-  if (slice.kv->routed(layer)) {
+  const uint32_t codes =
+      slice.kv->routed(layer) ? uint32_t(slice.kv->windows(layer, kv_head).attended().size()) : 0;
+  if (codes != 0) {
     const HeadWindows& windows = slice.kv->windows(layer, kv_head);
-    const uint32_t codes = uint32_t(windows.attended().size());
+    code_attention_.TurnQueries(windows, tokens * group, scratch.q.data(), scratch.codes);
     code_attention_.Attend({.rows = tokens * group,
-                            .q = scratch.q.data(),
                             .windows = &windows,
                             .first = 0,
                             .last = codes,
@@ -368,6 +393,7 @@ void BatchAttention::AttendPrompt(LayerId layer, const Item& item, RowsView q, f
                             .masses = votes ? scratch.masses.data() : nullptr,
                             .mass_stride = codes},
                            scratch.codes);
+    code_attention_.TurnValuesBack(windows, tokens * group, scratch.o.data());
     if (votes) std::ranges::copy(scratch.m, scratch.codes_m.begin());
   } else {
     ResetState(scratch.state(), tokens * group, head_dim);

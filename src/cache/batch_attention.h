@@ -77,8 +77,9 @@ class BatchAttention final : public CacheAttention {
     const float* m;
   };
 
-  // Room for what the layers' plans need. Error kOutOfMemory; throws std::bad_alloc, as do the
-  // next three.
+  // Error kOutOfMemory; throws std::bad_alloc, as do the next four.
+  Status PlanAndMakeRoom(std::span<const BatchSlice> slices, LayerRange layers);
+  // Room for what the layers' plans need.
   Status MakeRoom(LayerRange layers);
   void ReserveScratch(const BatchSlice& slice, const HeadKeys& keys);
   void PlanLayer(LayerId id, Layer& layer) const;

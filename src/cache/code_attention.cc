@@ -53,17 +53,23 @@ void CodeAttention::PrepareBias(const Args& args, uint32_t first, uint32_t last,
              .out_stride = scratch.turns.size()});
 }
 
-void CodeAttention::Attend(const Args& args, Scratch& scratch) const {
-  ResetState(args.state, args.rows, head_dim_);
-  if (args.first >= args.last) return;
-  const WindowCodec& codec = args.windows->codec();
-  const HeadCodec& head_codec = args.windows->head_codec();
-  for (size_t r = 0; r < args.rows; ++r) {
-    const float* q = args.q + r * head_dim_;
-    scratch.q_scale[r] = head_codec.TransformQuery(q, scratch.q.data() + r * head_dim_);
-    TurnBack(codec.turns().pairs(), head_codec.tables().mean.data(), q,
+void CodeAttention::TurnQueries(const HeadWindows& windows, size_t rows, const float* q,
+                                Scratch& scratch) const {
+  const HeadCodec& codec = windows.head_codec();
+  for (size_t r = 0; r < rows; ++r) {
+    const float* from = q + r * head_dim_;
+    scratch.q_scale[r] = codec.TransformQuery(from, scratch.q.data() + r * head_dim_);
+    TurnBack(windows.codec().turns().pairs(), codec.tables().mean.data(), from,
              scratch.mean_queries.data() + r * head_dim_);
   }
+}
+
+void CodeAttention::TurnValuesBack(const HeadWindows& windows, size_t rows, float* o) const {
+  for (size_t r = 0; r < rows; ++r) windows.head_codec().FinishValues(o + r * head_dim_);
+}
+
+void CodeAttention::Attend(const Args& args, Scratch& scratch) const {
+  ResetState(args.state, args.rows, head_dim_);
   const uint32_t omega = args.windows->omega();
   const uint32_t call_windows = CallWindows(omega);
   for (uint32_t first = args.first; first < args.last; first += call_windows) {
@@ -71,7 +77,7 @@ void CodeAttention::Attend(const Args& args, Scratch& scratch) const {
     PrepareBias(args, first, last, scratch);
     std::copy_n(args.state.m, args.rows, scratch.m_before.begin());
     attend_codes_({.rows = args.rows,
-                   .format = head_codec.format(),
+                   .format = args.windows->format(),
                    .q = scratch.q.data(),
                    .q_scale = scratch.q_scale.data(),
                    .pages = args.windows->pages(),
@@ -90,7 +96,6 @@ void CodeAttention::Attend(const Args& args, Scratch& scratch) const {
       for (uint32_t w = 0; rescale != 1.0f && w < first - args.first; ++w) before[w] *= rescale;
     }
   }
-  for (size_t r = 0; r < args.rows; ++r) head_codec.FinishValues(args.state.o + r * head_dim_);
 }
 
 }  // namespace qevict

@@ -16,19 +16,19 @@ namespace qevict {
 
 class CodeAttention {
  public:
-  // A thread's own working room.
+  // A thread's own working room: the queries that it has turned, and that of a call.
   struct Scratch {
     std::vector<int8_t> q;
-    std::vector<float> q_scale, mean_queries, bias, m_before;
+    std::vector<float> q_scale, mean_queries;
+    std::vector<float> bias, m_before;
     std::vector<const float*> turns;
     std::vector<uint32_t> bias_of_window;
   };
   struct Args {
     size_t rows = 0;
-    const float* q = nullptr;  // [rows, head_dim], already scaled by the softmax scale
     const HeadWindows* windows = nullptr;
     uint32_t first = 0, last = 0;  // attended codes [first, last)
-    AttentionState state;          // out, overwritten
+    AttentionState state;          // out, overwritten; o stays in the values' code space
     // Out, or null: masses[r * mass_stride + w - first] = sum over code w's tokens of exp(s -
     // m[r]), with the m of the state on return.
     float* masses = nullptr;
@@ -38,7 +38,13 @@ class CodeAttention {
   CodeAttention(const KvShape& shape, Isa isa);
   // Room for `rows` over `windows` codes; Attend then allocates nothing. Throws std::bad_alloc.
   void Reserve(size_t rows, const HeadWindows& windows, Scratch& scratch) const;
+  // Turns q, [rows, head_dim], already scaled by the softmax scale, into the head's code space:
+  // once for any number of calls of Attend.
+  void TurnQueries(const HeadWindows& windows, size_t rows, const float* q, Scratch& scratch) const;
+  // With the queries that `scratch` holds. States of several calls merge in code space too.
   void Attend(const Args& args, Scratch& scratch) const;
+  // o, [rows, head_dim], from the code space back to that of values.
+  void TurnValuesBack(const HeadWindows& windows, size_t rows, float* o) const;
 
  private:
   // Biases of codes [first, last) into scratch.

@@ -1,7 +1,8 @@
 #include "cache/reference_attention.h"
 
 #include <algorithm>
-#include <new>
+
+#include "core/out_of_memory.h"
 
 namespace qevict {
 namespace {
@@ -21,6 +22,19 @@ ReferenceAttention::ReferenceAttention(const KvShape& shape, uint32_t threads)
       next_item_(std::make_unique<std::atomic<uint32_t>[]>(shape.layers)),
       scratch_(threads) {}
 
+void ReferenceAttention::MakeRoom(size_t tokens) {
+  if (tokens <= room_tokens_) return;
+  const size_t room = tokens + tokens / 4;  // decoding adds a token at a time
+  for (Scratch& scratch : scratch_) {
+    scratch.head.Reserve(room, shape_.head_dim);
+    for (ReferenceHead::Masses* masses : {&scratch.masses, &scratch.group}) {
+      masses->full.reserve(room + 1);  // as windows of one token, and the open one
+      masses->codes.reserve(room);
+    }
+  }
+  room_tokens_ = room;
+}
+
 Status ReferenceAttention::Bind(std::span<const BatchSlice> slices, LayerRange layers) {
   size_t tokens = 0;
   for (const BatchSlice& slice : slices) {
@@ -31,23 +45,12 @@ Status ReferenceAttention::Bind(std::span<const BatchSlice> slices, LayerRange l
       }
     }
   }
-  try {
-    slices_.assign(slices.begin(), slices.end());
-    if (tokens > room_tokens_) {
-      const size_t room = tokens + tokens / 4;  // decoding adds a token at a time
-      for (Scratch& scratch : scratch_) {
-        scratch.head.Reserve(room, shape_.head_dim);
-        for (ReferenceHead::Masses* masses : {&scratch.masses, &scratch.group}) {
-          masses->full.reserve(room + 1);  // as windows of one token, and the open one
-          masses->codes.reserve(room);
-        }
-      }
-      room_tokens_ = room;
-    }
-  } catch (const std::bad_alloc&) {
-    return Fail(ErrorCode::kOutOfMemory,
-                "not enough memory to lay a KV head out in f32; use --attention fused");
-  }
+  QEVICT_RETURN_IF_ERROR(OrOutOfMemory(
+      "not enough memory to lay a KV head out in f32; use --attention fused", [&]() -> Status {
+        slices_.assign(slices.begin(), slices.end());
+        MakeRoom(tokens);
+        return {};
+      }));
   for (uint32_t l = layers.first; l < layers.last; ++l)
     next_item_[l].store(0, std::memory_order_relaxed);
   return {};

@@ -34,6 +34,7 @@ class ReferenceAttention final : public CacheAttention {
     LayerId layer;
     KvHeadId kv_head;
   };
+  void MakeRoom(size_t tokens);  // throws std::bad_alloc
   void AttendHead(const SliceHead& head, RowsView q, float* out, Scratch& scratch) const;
   // Adds what the query heads of a GQA group gave to the windows, summed or maximal over them, to
   // the sequence's masses.

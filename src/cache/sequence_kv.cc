@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <new>
 #include <string>
 
 #include "cache/grow_room.h"
 #include "core/check.h"
+#include "core/out_of_memory.h"
 
 namespace qevict {
 namespace {
@@ -16,33 +16,36 @@ const float* MassFloats(std::span<const MassUnits> masses, std::vector<float>& f
   return floats.data();
 }
 
-Status NoWorkingRoom() {
-  return Fail(ErrorCode::kOutOfMemory,
-              "not enough memory for the working room of routing; lower --chunk or --ctx");
-}
+constexpr char kNoWorkingRoom[] =
+    "not enough memory for the working room of routing; lower --chunk or --ctx";
 
 }  // namespace
 
 Result<SequenceKv> SequenceKv::Create(const KvShape& shape, const Config& config) {
   QEVICT_CHECK_LT(0u, config.capacity_tokens);
   QEVICT_CHECK(config.codec != nullptr || config.plan.code_windows() == 0);
-  SequenceKv kv(shape, config);
+  return OrOutOfMemory("its lists do not fit", [&]() -> Result<SequenceKv> {
+    SequenceKv kv(shape, config);
+    QEVICT_RETURN_IF_ERROR(kv.AllocateTiers());
+    if (config.observer != nullptr) kv.observed_sequence_ = config.observer->OnSequence(kv);
+    return kv;
+  });
+}
+
+Status SequenceKv::AllocateTiers() {
+  const CachePlan& plan = config_.plan;
   // Without a limit the plan's own bytes are one.
-  const bool limited = kv.tiered() && config.plan.limit_bytes != UINT64_MAX;
-  kv.budget_ =
-      std::make_unique<ByteBudget>(limited ? config.plan.limit_bytes : config.plan.total_bytes());
-  QEVICT_ASSIGN_OR_RETURN(ByteBudget::Claim claim, kv.budget_->Reserve(config.plan.full_bytes));
-  kv.claims_.push_back(std::move(claim));
+  const bool limited = tiered() && plan.limit_bytes != UINT64_MAX;
+  budget_ = std::make_unique<ByteBudget>(limited ? plan.limit_bytes : plan.total_bytes());
+  QEVICT_ASSIGN_OR_RETURN(ByteBudget::Claim claim, budget_->Reserve(plan.full_bytes));
+  claims_.push_back(std::move(claim));
   // One allocation, so that either the whole tier fits into memory or nothing was taken.
-  QEVICT_ASSIGN_OR_RETURN(kv.resident_,
-                          kv.AllocateRegion(config.plan.full_slots, RegionLayers::kAll));
-  QEVICT_CHECK_EQ(uint64_t{kv.resident_.arena.size_bytes()}, config.plan.full_bytes);
-  if (kv.tiered()) QEVICT_RETURN_IF_ERROR(kv.AllocateLedger());
-  const uint32_t history = config.geometry.history_windows(config.capacity_tokens);
-  kv.tracks_mass_ = kv.tiered() && config.plan.capacity.full < history &&
-                    config.plan.capacity.quantized < history;
-  if (config.observer != nullptr) kv.observed_sequence_ = config.observer->OnSequence(kv);
-  return kv;
+  QEVICT_ASSIGN_OR_RETURN(resident_, AllocateRegion(plan.full_slots, RegionLayers::kAll));
+  QEVICT_CHECK_EQ(uint64_t{resident_.arena.size_bytes()}, plan.full_bytes);
+  if (tiered()) QEVICT_RETURN_IF_ERROR(AllocateLedger());
+  const uint32_t history = config_.geometry.history_windows(config_.capacity_tokens);
+  tracks_mass_ = tiered() && plan.capacity.full < history && plan.capacity.quantized < history;
+  return {};
 }
 
 Result<SequenceKv> SequenceKv::CreateFull(const KvShape& shape, uint32_t capacity_tokens,
@@ -184,11 +187,10 @@ uint32_t SequenceKv::VisibleFrom(LayerId layer, uint32_t cell) const {
 Status SequenceKv::BeginBatch(uint32_t tokens) {
   QEVICT_CHECK_LE(tokens, config_.capacity_tokens - size_tokens_);
   if (tiered()) {
-    try {
-      QEVICT_RETURN_IF_ERROR(PrepareBatch(tokens));
-    } catch (const std::bad_alloc&) {
+    const Status prepared = OrOutOfMemory(kNoWorkingRoom, [&] { return PrepareBatch(tokens); });
+    if (!prepared.ok()) {
       staging_ = {};
-      return NoWorkingRoom();
+      return prepared;
     }
   }
   batch_tokens_ = tokens;
@@ -385,14 +387,20 @@ void SequenceKv::Commit() noexcept {
   batch_tokens_ = 0;
 }
 
+void SequenceKv::AbandonBatch() noexcept {
+  staging_ = {};
+  batch_tokens_ = passed_tokens_ = batch_voters_ = 0;
+  // Rings have lost what the batch wrote over, but an empty sequence needs nothing of them.
+  if (size_tokens_ == 0) written_tokens_ = 0;
+}
+
 Status SequenceKv::BeginPrompt(uint32_t tokens) {
   QEVICT_CHECK_EQ(size_tokens_, 0u);
   QEVICT_CHECK_LE(tokens, config_.capacity_tokens);
-  try {
-    QEVICT_RETURN_IF_ERROR(PreparePrompt(tokens));
-  } catch (const std::bad_alloc&) {
+  const Status prepared = OrOutOfMemory(kNoWorkingRoom, [&] { return PreparePrompt(tokens); });
+  if (!prepared.ok()) {
     staging_ = {};
-    return NoWorkingRoom();
+    return prepared;
   }
   prompt_tokens_ = tokens;
   stats_before_prompt_ = stats_;

@@ -128,10 +128,12 @@ class SequenceKv {
   // `tokens` more are about to be stored, in chunks of at most max_batch_tokens: for every layer
   // one after another, each behind SetPassed with what passed before it, and SetPassed(0) before
   // the commit; one chunk needs neither. They become part of the sequence with Commit; without it
-  // they do not exist. Errors kOutOfMemory, kBudgetExceeded: no token and no window has changed,
-  // but slabs of pages that were already taken stay for the next attempt.
+  // they do not exist, and AbandonBatch gives back the room that they had. Errors kOutOfMemory,
+  // kBudgetExceeded: no token and no window has changed, but slabs of pages that were already taken
+  // stay for the next attempt.
   Status BeginBatch(uint32_t tokens);
   void Commit() noexcept;
+  void AbandonBatch() noexcept;
 
   // A long prompt, layer by layer: every token passes through a layer, whose full K/V then exists
   // once, for that layer alone, and is routed before the next layer begins. Only into an empty
@@ -174,6 +176,7 @@ class SequenceKv {
   }
   uint32_t most_cells() const;  // of any head of a routed layer
   void MakePools();
+  Status AllocateTiers();  // these two throw std::bad_alloc too
   Status AllocateLedger();
   Status PrepareBatch(uint32_t tokens);
   Status PreparePrompt(uint32_t tokens);

@@ -10,7 +10,8 @@
 
 namespace qevict {
 
-// Mass in units of 2^-42: a sequence of 2^22 tokens cannot overflow it.
+// Mass in units of 2^-42. A voter has a mass of 1 to give, so that it would take 2^22 of them, all
+// intent on one window, to overflow it.
 using MassUnits = uint64_t;
 
 constexpr MassUnits ToMassUnits(float mass) {

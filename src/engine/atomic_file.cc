@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,6 +23,12 @@ void SyncFolder(const std::filesystem::path& folder) {
   close(fd);
 }
 
+bool HasName(int fd, const std::string& path) {
+  struct stat open_file, named;
+  return fstat(fd, &open_file) == 0 && stat(path.c_str(), &named) == 0 &&
+         open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
+}
+
 }  // namespace
 
 Result<AtomicFile> AtomicFile::Create(const std::string& path) {
@@ -28,8 +36,17 @@ Result<AtomicFile> AtomicFile::Create(const std::string& path) {
   AtomicFile file;
   file.path_ = path;
   file.partial_path_ = target.parent_path() / ("." + target.filename().string() + ".partial");
-  file.fd_ = open(file.partial_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file.fd_ < 0) return tl::unexpected(file.WriteError(errno).error());
+  for (;;) {
+    file.fd_ = open(file.partial_path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (file.fd_ < 0) return tl::unexpected(file.WriteError(errno).error());
+    int error = 0;
+    while (flock(file.fd_, LOCK_EX) != 0 && (error = errno) == EINTR) error = 0;
+    if (error == 0 && HasName(file.fd_, file.partial_path_)) break;
+    close(std::exchange(file.fd_, -1));
+    if (error != 0) return tl::unexpected(file.WriteError(error).error());
+    // The writer before has put it in place, or removed it.
+  }
+  if (ftruncate(file.fd_, 0) != 0) return tl::unexpected(file.WriteError(errno).error());
   return file;
 }
 
@@ -40,8 +57,8 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
 
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
+  unlink(partial_path_.c_str());  // before the lock goes with the descriptor
   close(fd_);
-  unlink(partial_path_.c_str());
 }
 
 Status AtomicFile::Write(std::span<const uint8_t> bytes) {

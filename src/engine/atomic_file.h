@@ -11,7 +11,8 @@ namespace qevict {
 
 // Writes to `.NAME.partial` in the same folder. Commit puts it in place; without it the destructor
 // removes what was written. After a kill the partial file stays until the next attempt, which
-// starts it anew; NAME itself is never half-written. One writer per path at a time.
+// starts it anew; NAME itself is never half-written. A second writer of a path, of this process or
+// another, waits in Create until the first is done.
 class AtomicFile {
  public:
   // Error kIo: the folder is not there or cannot be written to, or the disk is full.

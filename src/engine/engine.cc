@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <new>
 #include <string>
 
 #include "cache/batch_attention.h"
@@ -10,6 +9,7 @@
 #include "cache/reference_attention.h"
 #include "core/cpu_count.h"
 #include "core/isa.h"
+#include "core/out_of_memory.h"
 #include "engine/cached_sequence.h"
 #include "engine/codec_fit.h"
 #include "model/model_runner.h"
@@ -23,7 +23,11 @@ constexpr uint32_t kMaxPrefillChunk = 4096;
 // Chunks of a streamed prompt that are routed together: weights are unpacked once for all of them.
 constexpr size_t kStreamChunks = 4;
 
-static_assert(kMaxSupportedHeadDim == kMaxHeadDim, "the model accepts what the kernels can attend");
+constexpr char kNoRoomForPrompt[] =
+    "not enough memory to read the prompt; lower --ctx or --chunk, or use --prefill stream";
+
+static_assert(kMaxSupportedHeadDim == kMaxHeadDim && kMaxGroup <= kPrefillMaxRows,
+              "the model accepts what the kernels can attend");
 
 TierSplit SplitOf(CachePolicy policy) {
   switch (policy) {
@@ -99,64 +103,20 @@ class GgufEngine final : public Engine {
 
   Status Run(std::span<BatchItem> batch, const CancelFn& cancel) override {
     QEVICT_RETURN_IF_ERROR(Validate(batch));
-    tokens_.clear();
-    positions_.clear();
-    logit_rows_.clear();
-    slices_.clear();
-    for (const BatchItem& item : batch) {
-      SequenceKv& kv = item.sequence->kv();
-      const uint32_t first_row = uint32_t(tokens_.size()), count = uint32_t(item.tokens.size());
-      slices_.push_back({&kv, first_row, count, kv.VotersFrom(count)});
-      tokens_.insert(tokens_.end(), item.tokens.begin(), item.tokens.end());
-      for (uint32_t t = 0; t < count; ++t) positions_.emplace_back(kv.size_tokens() + t);
-      for (uint32_t t = FirstLogitToken(item); t < count; ++t) logit_rows_.push_back(first_row + t);
-      QEVICT_RETURN_IF_ERROR(kv.BeginBatch(count));
+    const Status done = OrOutOfMemory(
+        "not enough memory for the tokens and logits of a batch; lower --chunk or --ctx",
+        [&] { return RunBatch(batch, cancel); });
+    if (!done.ok()) {
+      for (const BatchItem& item : batch) item.sequence->kv().AbandonBatch();
     }
-    QEVICT_RETURN_IF_ERROR(attention_->Bind(slices_));
-    QEVICT_RETURN_IF_ERROR(MakeRoom(batch));
-    QEVICT_ASSIGN_OR_RETURN(std::span<const float> logits, runner_->Run({.tokens = tokens_,
-                                                                         .positions = positions_,
-                                                                         .logit_rows = logit_rows_,
-                                                                         .cancel = &cancel}));
-    for (const BatchItem& item : batch) {
-      const size_t floats = (item.tokens.size() - FirstLogitToken(item)) * hyperparameters_.vocab;
-      if (floats != 0) std::copy_n(logits.begin(), floats, item.logits_out->begin());
-      logits = logits.subspan(floats);
-      static_cast<CachedSequence*>(item.sequence)->Commit(item.tokens);
-    }
-    return {};
+    return done;
   }
 
   Status Prefill(Sequence& sequence, std::span<const Token> tokens, std::vector<float>* logits_out,
                  const ProgressFn& progress, const CancelFn& cancel) override {
-    if (tokens.empty()) return Fail(ErrorCode::kInvalidArgument, "the prompt is empty");
-    if (tokens.size() > sequence.capacity_tokens() - sequence.size_tokens()) {
-      return Fail(ErrorCode::kContextFull,
-                  "the prompt has " + std::to_string(tokens.size()) + " tokens but " +
-                      std::to_string(sequence.capacity_tokens() - sequence.size_tokens()) +
-                      " fit into the context; raise --ctx or shorten the prompt");
-    }
-    for (size_t begin = 0; begin < tokens.size();) {
-      const size_t rest = tokens.size() - begin, piece = PieceTokens(sequence, rest);
-      const size_t count = piece != 0 ? piece : std::min<size_t>(prefill_chunk_, rest);
-      std::vector<float>* logits = count == rest ? logits_out : nullptr;
-      if (piece != 0) {
-        const ProgressFn of_piece = [&](uint32_t done, uint32_t /*total*/) {
-          if (progress) progress(uint32_t(begin + done), uint32_t(tokens.size()));
-        };
-        QEVICT_RETURN_IF_ERROR(
-            PassByLayer({&sequence, tokens.subspan(begin, count), logits, of_piece, cancel}));
-      } else {
-        BatchItem item{.sequence = &sequence,
-                       .tokens = tokens.subspan(begin, count),
-                       .logits = count == rest ? LogitRows::kLast : LogitRows::kNone,
-                       .logits_out = logits};
-        QEVICT_RETURN_IF_ERROR(Run({&item, 1}, cancel));
-        if (progress) progress(uint32_t(begin + count), uint32_t(tokens.size()));
-      }
-      begin += count;
-    }
-    return {};
+    return OrOutOfMemory(kNoRoomForPrompt, [&] {
+      return ReadPrompt(sequence, tokens, logits_out, progress, cancel);
+    });
   }
 
  private:
@@ -188,22 +148,25 @@ class GgufEngine final : public Engine {
                                                    ", the model's own; change --ctx");
     }
     const KvShape shape = hyperparameters_.kv_shape();
-    QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, cache));
-    auto kv = SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
-                                         .max_batch_tokens = prefill_chunk_,
-                                         .geometry = cache_.geometry,
-                                         .plan = plan,
-                                         .promotion = cache_.promotion,
-                                         .scoring = cache_.scoring(),
-                                         .codec = cache.tiered ? codec_.get() : nullptr,
-                                         .policy = cache.tiered ? &policy_ : nullptr,
-                                         .observer = cache.tiered ? routing_observer_ : nullptr});
-    if (!kv) {
-      return Fail(kv.error().code, "no memory for a cache of " + std::to_string(capacity_tokens) +
-                                       " tokens: " + kv.error().message +
-                                       "; lower --ctx or --kv-budget");
-    }
-    return std::make_unique<CachedSequence>(std::move(*kv));
+    const auto make = [&]() -> Result<std::unique_ptr<Sequence>> {
+      QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, cache));
+      auto kv = SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
+                                           .max_batch_tokens = prefill_chunk_,
+                                           .geometry = cache_.geometry,
+                                           .plan = plan,
+                                           .promotion = cache_.promotion,
+                                           .scoring = cache_.scoring(),
+                                           .codec = cache.tiered ? codec_.get() : nullptr,
+                                           .policy = cache.tiered ? &policy_ : nullptr,
+                                           .observer = cache.tiered ? routing_observer_ : nullptr});
+      if (!kv) {
+        return Fail(kv.error().code, "no memory for a cache of " + std::to_string(capacity_tokens) +
+                                         " tokens: " + kv.error().message +
+                                         "; lower --ctx or --kv-budget");
+      }
+      return std::make_unique<CachedSequence>(std::move(*kv));
+    };
+    return OrOutOfMemory("no memory for the plan of a cache; lower --ctx", make);
   }
 
   Result<CachePlan> PlanFor(const KvShape& shape, uint32_t capacity_tokens,
@@ -289,31 +252,86 @@ class GgufEngine final : public Engine {
     PrefillMode mode_;
   };
 
+  Status ReadPrompt(Sequence& sequence, std::span<const Token> tokens,
+                    std::vector<float>* logits_out, const ProgressFn& progress,
+                    const CancelFn& cancel) {
+    if (tokens.empty()) return Fail(ErrorCode::kInvalidArgument, "the prompt is empty");
+    if (tokens.size() > sequence.capacity_tokens() - sequence.size_tokens()) {
+      return Fail(ErrorCode::kContextFull,
+                  "the prompt has " + std::to_string(tokens.size()) + " tokens but " +
+                      std::to_string(sequence.capacity_tokens() - sequence.size_tokens()) +
+                      " fit into the context; raise --ctx or shorten the prompt");
+    }
+    for (size_t begin = 0; begin < tokens.size();) {
+      const size_t rest = tokens.size() - begin, piece = PieceTokens(sequence, rest);
+      const size_t count = piece != 0 ? piece : std::min<size_t>(prefill_chunk_, rest);
+      std::vector<float>* logits = count == rest ? logits_out : nullptr;
+      if (piece != 0) {
+        const ProgressFn of_piece = [&](uint32_t done, uint32_t /*total*/) {
+          if (progress) progress(uint32_t(begin + done), uint32_t(tokens.size()));
+        };
+        QEVICT_RETURN_IF_ERROR(
+            PassByLayer({&sequence, tokens.subspan(begin, count), logits, of_piece, cancel}));
+      } else {
+        BatchItem item{.sequence = &sequence,
+                       .tokens = tokens.subspan(begin, count),
+                       .logits = count == rest ? LogitRows::kLast : LogitRows::kNone,
+                       .logits_out = logits};
+        QEVICT_RETURN_IF_ERROR(Run({&item, 1}, cancel));
+        if (progress) progress(uint32_t(begin + count), uint32_t(tokens.size()));
+      }
+      begin += count;
+    }
+    return {};
+  }
+
+  // What Run does with a batch that it has found valid. Throws std::bad_alloc before anything has
+  // changed for good.
+  Status RunBatch(std::span<BatchItem> batch, const CancelFn& cancel) {
+    PlanBatch(batch);
+    for (const BatchItem& item : batch)
+      QEVICT_RETURN_IF_ERROR(item.sequence->kv().BeginBatch(uint32_t(item.tokens.size())));
+    QEVICT_RETURN_IF_ERROR(attention_->Bind(slices_));
+    QEVICT_ASSIGN_OR_RETURN(std::span<const float> logits, runner_->Run({.tokens = tokens_,
+                                                                         .positions = positions_,
+                                                                         .logit_rows = logit_rows_,
+                                                                         .cancel = &cancel}));
+    for (const BatchItem& item : batch) {
+      const size_t floats = (item.tokens.size() - FirstLogitToken(item)) * hyperparameters_.vocab;
+      if (floats != 0) std::copy_n(logits.begin(), floats, item.logits_out->begin());
+      logits = logits.subspan(floats);
+      static_cast<CachedSequence*>(item.sequence)->Commit(item.tokens);
+    }
+    return {};
+  }
+
   Status PassByLayer(const Piece& piece) {
     BatchItem item{.sequence = piece.sequence,
                    .tokens = piece.tokens,
                    .logits = LogitRows::kLast,
                    .logits_out = piece.logits_out};
     QEVICT_RETURN_IF_ERROR(ValidateTokens(item));
-    QEVICT_RETURN_IF_ERROR(MakeRoom({&item, 1}));
+    PlanBatch({&item, 1});
     auto& sequence = *static_cast<CachedSequence*>(piece.sequence);
     SequenceKv& kv = sequence.kv();
     const uint32_t count = uint32_t(piece.tokens.size());
     const bool exact = PassesExactly(kv, count);
-    positions_.clear();
-    for (uint32_t t = 0; t < count; ++t) positions_.emplace_back(kv.size_tokens() + t);
-    logit_rows_.clear();
-    if (piece.logits_out != nullptr) logit_rows_.push_back(count - 1);
     QEVICT_RETURN_IF_ERROR(exact ? kv.BeginPrompt(count) : kv.BeginBatch(count));
     PieceSteps steps(*this, kv, piece, exact ? PrefillMode::kExact : PrefillMode::kStream);
-    const auto logits = runner_->RunByLayer({.tokens = piece.tokens,
-                                             .positions = positions_,
-                                             .logit_rows = logit_rows_,
-                                             .cancel = &piece.cancel},
-                                            prefill_chunk_, steps);
+    const auto logits = OrOutOfMemory(kNoRoomForPrompt, [&] {
+      return runner_->RunByLayer({.tokens = tokens_,
+                                  .positions = positions_,
+                                  .logit_rows = logit_rows_,
+                                  .cancel = &piece.cancel},
+                                 prefill_chunk_, steps);
+    });
     kv.SetPassed(0);
     if (!logits) {
-      if (exact) kv.AbandonPrompt();
+      if (exact) {
+        kv.AbandonPrompt();
+      } else {
+        kv.AbandonBatch();
+      }
       return tl::unexpected(logits.error());
     }
     if (piece.logits_out != nullptr) std::ranges::copy(*logits, piece.logits_out->begin());
@@ -326,18 +344,26 @@ class GgufEngine final : public Engine {
     return {};
   }
 
-  // For everything that the commit of a batch writes, so that it cannot fail half-way.
-  Status MakeRoom(std::span<const BatchItem> batch) const {
-    try {
-      for (const BatchItem& item : batch) {
-        static_cast<CachedSequence*>(item.sequence)->Reserve(item.tokens.size());
-        const size_t rows = item.tokens.size() - FirstLogitToken(item);
-        if (rows != 0) item.logits_out->resize(rows * hyperparameters_.vocab);
-      }
-    } catch (const std::bad_alloc&) {
-      return Fail(ErrorCode::kOutOfMemory, "not enough memory for the logits of a batch");
+  // What the model is told of a batch, and room for everything that its commit writes, so that it
+  // cannot fail half-way. Throws std::bad_alloc.
+  void PlanBatch(std::span<const BatchItem> batch) {
+    tokens_.clear();
+    positions_.clear();
+    logit_rows_.clear();
+    slices_.clear();
+    for (const BatchItem& item : batch) {
+      auto& sequence = *static_cast<CachedSequence*>(item.sequence);
+      SequenceKv& kv = sequence.kv();
+      const uint32_t first_row = uint32_t(tokens_.size()), count = uint32_t(item.tokens.size());
+      slices_.push_back({&kv, first_row, count, kv.VotersFrom(count)});
+      tokens_.insert(tokens_.end(), item.tokens.begin(), item.tokens.end());
+      for (uint32_t t = 0; t < count; ++t) positions_.emplace_back(kv.size_tokens() + t);
+      const uint32_t first_logit = FirstLogitToken(item);
+      for (uint32_t t = first_logit; t < count; ++t) logit_rows_.push_back(first_row + t);
+      sequence.Reserve(count);
+      if (first_logit != count)
+        item.logits_out->resize(size_t{count - first_logit} * hyperparameters_.vocab);
     }
-    return {};
   }
 
   // The first token of the item whose logits are wanted.

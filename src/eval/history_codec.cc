@@ -69,7 +69,8 @@ Result<HistoryCodec> HistoryCodec::Create(CodecChoice choice, const WindowCodec&
 
 void HistoryCodec::Recode(const Place& place, Rows rows) const {
   if (choice_.kind == CodecChoice::Kind::kQ8) {
-    std::array<uint8_t, kKeyBlockTokens * KvRowBytes(KvType::kQ8, kMaxHeadDim)> keys, values;
+    using Block = std::array<uint8_t, kKeyBlockTokens * KvRowBytes(KvType::kQ8, kMaxHeadDim)>;
+    alignas(32) Block keys, values;
     const KvRows block(KvType::kQ8, head_dim_, kKeyBlockTokens, keys.data(), values.data());
     for (size_t t = 0; t < geometry_.omega; ++t) {
       float *key = rows.keys + t * head_dim_, *value = rows.values + t * head_dim_;

@@ -37,7 +37,7 @@ Result<CodecChoice> ParseCodec(std::string_view name);
 class HistoryCodec {
  public:
   // `tables` is a codec of a model of this shape at any bits; what is needed of it is copied.
-  // `geometry` says what of a sequence is history. Error kOutOfMemory.
+  // `geometry` says what of a sequence is history. Error kInvalidArgument.
   static Result<HistoryCodec> Create(CodecChoice choice, const WindowCodec& tables,
                                      const KvShape& shape, const Geometry& geometry);
 

@@ -187,16 +187,16 @@ std::unique_ptr<BlockWeights> BlockWeights::Plan(std::span<const StoredWeight> p
   weights->format_ = *format;
   weights->inputs_ = inputs;
   weights->tile_bytes_ = TileBytes(*format, inputs);
-  weights->scratch_bytes_ = RoundUp64(MultiplyScratchBytes(inputs));
   for (const StoredWeight& part : parts) weights->tiles_ += part.outputs / kTileOutputs;
   return weights;
 }
 
-Status BlockWeights::Pack(std::span<const StoredWeight> parts, const float* bias,
-                          uint32_t threads) {
+size_t BlockWeights::scratch_bytes() const { return RoundUp64(MultiplyScratchBytes(inputs_)); }
+
+Status BlockWeights::Pack(std::span<const StoredWeight> parts, const float* bias, Scratch scratch) {
   bias_ = bias;
+  scratch_ = scratch;
   QEVICT_ASSIGN_OR_RETURN(weights_, AlignedBuffer::Allocate(tiles_ * tile_bytes_));
-  QEVICT_ASSIGN_OR_RETURN(scratch_, AlignedBuffer::Allocate(threads * scratch_bytes_));
   RowPacker packer(format_, inputs_);
   uint8_t* tile = weights_.as<uint8_t>();
   for (const StoredWeight& part : parts) {
@@ -229,7 +229,7 @@ void BlockWeights::Multiply(const float* x, float* y, uint32_t rows, size_t thre
                .bias = bias_ == nullptr ? nullptr : bias_ + first * kTileOutputs,
                .y = y + row * outputs + first * kTileOutputs,
                .y_stride = outputs,
-               .scratch = scratch_.as<uint8_t>() + thread * scratch_bytes_});
+               .scratch = scratch_.base + thread * scratch_.thread_bytes});
   }
 }
 

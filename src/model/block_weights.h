@@ -20,9 +20,15 @@ class BlockWeights final : public RowProduct {
   // shapes, or no variant that is faster than ggml.
   static std::unique_ptr<BlockWeights> Plan(std::span<const StoredWeight> parts, uint32_t inputs,
                                             Isa isa);
-  // Makes room for products on `threads` threads and lays the same parts out. bias: [outputs],
-  // outlives the weights; may be null. Error kOutOfMemory.
-  Status Pack(std::span<const StoredWeight> parts, const float* bias, uint32_t threads);
+  // Room for products, shared by weights that are multiplied one after another.
+  struct Scratch {
+    uint8_t* base = nullptr;  // [threads, thread_bytes], 64-byte aligned
+    size_t thread_bytes = 0;  // a multiple of 64
+  };
+  size_t scratch_bytes() const;  // that a thread needs at least; a multiple of 64
+  // Lays the same parts out. bias: [outputs]; may be null. It and the scratch outlive the weights.
+  // Error kOutOfMemory.
+  Status Pack(std::span<const StoredWeight> parts, const float* bias, Scratch scratch);
   void Multiply(const float* x, float* y, uint32_t rows, size_t thread, size_t threads) override;
 
  private:
@@ -30,9 +36,10 @@ class BlockWeights final : public RowProduct {
 
   MultiplyBlocksFn multiply_ = nullptr;
   WeightFormat format_;
-  size_t inputs_ = 0, tiles_ = 0, tile_bytes_ = 0, scratch_bytes_ = 0;
-  AlignedBuffer weights_, scratch_;  // [tiles]; [threads]
+  size_t inputs_ = 0, tiles_ = 0, tile_bytes_ = 0;
+  AlignedBuffer weights_;  // [tiles]
   const float* bias_ = nullptr;
+  Scratch scratch_;
 };
 
 }  // namespace qevict

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 
 #include "core/utf8.h"
 
@@ -15,6 +16,8 @@ namespace {
 // The roles that templates know. A free choice would be a way to write control tokens: some
 // templates make them from the role, as in "<|" + role + "|>".
 constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
+
+constexpr char kNoMemory[] = "not enough memory for the chat template; shorten the messages";
 
 Status CheckMessages(std::span<const ChatMessage> messages) {
   if (messages.empty()) {
@@ -98,6 +101,8 @@ Result<ChatTemplate> ChatTemplate::Load(const Tokenizer& tokenizer) {
   try {
     chat.templates_.reset(common_chat_templates_init(tokenizer.llama(), "").release());
     chat.is_default_ = !common_chat_templates_was_explicit(chat.templates_.get());
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory, kNoMemory);
   } catch (const std::exception& error) {
     return Fail(
         ErrorCode::kBadFile,
@@ -137,6 +142,8 @@ Result<std::string> ChatTemplate::RenderGuarded(std::span<const ChatMessage> mes
   inputs.add_bos = llama_vocab_get_add_bos(tokenizer_->vocab());  // then it is ours to add
   try {
     return common_chat_templates_apply(templates_.get(), inputs).prompt;
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory, kNoMemory);
   } catch (const std::exception& error) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("the model's chat template refuses the messages: {}", Reason(error)));

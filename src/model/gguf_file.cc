@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <new>
 
 #include "core/descriptor.h"
+#include "core/out_of_memory.h"
 #include "ggml.h"
 #include "gguf.h"
 #include "model/ggml_log.h"
@@ -74,13 +74,12 @@ Result<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
   std::unique_ptr<GgufFile> file(new GgufFile);
   file->path_ = path;
   QEVICT_RETURN_IF_ERROR(file->Map(descriptor.get()));
-  QEVICT_RETURN_IF_ERROR(ScanGguf({file->mapping_, file->file_bytes_}, path));
-  try {
-    QEVICT_RETURN_IF_ERROR(file->Parse());
-  } catch (const std::bad_alloc&) {
-    return Fail(ErrorCode::kOutOfMemory,
-                fmt::format("no memory for the metadata of '{}'; free some and try again", path));
-  }
+  QEVICT_RETURN_IF_ERROR(OrOutOfMemory(
+      fmt::format("no memory for the metadata of '{}'; free some and try again", path),
+      [&]() -> Status {
+        QEVICT_RETURN_IF_ERROR(ScanGguf({file->mapping_, file->file_bytes_}, path));
+        return file->Parse();
+      }));
   return file;
 }
 

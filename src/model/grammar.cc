@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <string_view>
 
 #include "core/utf8.h"
@@ -93,6 +94,8 @@ Result<std::string> GrammarOfJsonSchema(const std::string& json_schema) {
   std::string gbnf;
   try {
     gbnf = json_schema_to_grammar(common_json::parse(json_schema), /*force_gbnf=*/true);
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory, "not enough memory for --json-schema; give a smaller one");
   } catch (const std::exception& error) {
     std::string reason = error.what();
     std::ranges::replace(reason, '\n', ' ');
@@ -130,6 +133,8 @@ Result<llama_sampler*> MakeGrammarSampler(const llama_vocab* vocab, const std::s
   std::string thrown;
   try {
     sampler = llama_sampler_init_grammar(vocab, gbnf.c_str(), "root");
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory, "not enough memory for the grammar; give a smaller one");
   } catch (const std::exception& error) {
     thrown = error.what();
   }

@@ -4,6 +4,7 @@
 #include <llama.h>
 
 #include <exception>
+#include <new>
 #include <stdexcept>
 
 #include "core/utf8.h"
@@ -47,6 +48,10 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const GgufFile& file) {
   try {
     model = llama_model_load_from_file(file.path().c_str(), params);
     if (model == nullptr) reason = TakeGgmlError();
+  } catch (const std::bad_alloc&) {
+    return Fail(
+        ErrorCode::kOutOfMemory,
+        fmt::format("not enough memory for the vocabulary of '{}'; free some", file.path()));
   } catch (const std::exception& error) {
     reason = error.what();
   }
@@ -102,6 +107,9 @@ Result<std::vector<Token>> Tokenizer::Encode(std::string_view text, SpecialText 
       Tokenize(vocab_, text.substr(begin, end - begin), special, tokens);
       begin = end;
     }
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory,
+                "not enough memory to split the text into tokens; give a shorter one");
   } catch (const std::exception& error) {
     return Fail(ErrorCode::kInternal,
                 fmt::format("libllama could not split the text into tokens: {}", error.what()));

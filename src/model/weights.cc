@@ -8,8 +8,6 @@
 #include <map>
 #include <string>
 
-#include "core/aligned_buffer.h"
-
 namespace qevict {
 namespace {
 
@@ -107,14 +105,7 @@ class WeightLoader {
       }
     }
     for (auto& [type, group] : copied_) QEVICT_RETURN_IF_ERROR(FillCopies(type, group));
-    for (const Block& block : blocks_) {
-      QEVICT_RETURN_IF_ERROR(block.weights->Pack(
-          block.parts,
-          block.bias == nullptr ? nullptr : static_cast<const float*>(block.bias->data),
-          config_.threads));
-      for (const StoredWeight& part : block.parts) ReleasePages(part, block.inputs);
-    }
-    return {};
+    return FillBlocks();
   }
 
  private:
@@ -238,6 +229,24 @@ class WeightLoader {
       }
       for (const ggml_tensor* part : copy.parts)
         ReleasePages(file_.TensorBytes(part), ggml_nbytes(part));
+    }
+    return {};
+  }
+
+  Status FillBlocks() {
+    BlockWeights::Scratch scratch;
+    for (const Block& block : blocks_)
+      scratch.thread_bytes = std::max(scratch.thread_bytes, block.weights->scratch_bytes());
+    if (!blocks_.empty()) {
+      QEVICT_ASSIGN_OR_RETURN(weights_.block_scratch_,
+                              AlignedBuffer::Allocate(scratch.thread_bytes * config_.threads));
+      scratch.base = weights_.block_scratch_.as<uint8_t>();
+    }
+    for (const Block& block : blocks_) {
+      const auto* bias =
+          block.bias == nullptr ? nullptr : static_cast<const float*>(block.bias->data);
+      QEVICT_RETURN_IF_ERROR(block.weights->Pack(block.parts, bias, scratch));
+      for (const StoredWeight& part : block.parts) ReleasePages(part, block.inputs);
     }
     return {};
   }

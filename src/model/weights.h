@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/aligned_buffer.h"
 #include "model/block_weights.h"
 #include "model/cpu_backend.h"
 #include "model/gguf_file.h"
@@ -63,6 +64,7 @@ class Weights {
   friend class WeightLoader;
   std::vector<GgmlContextPtr> contexts_;
   std::vector<BackendBufferPtr> buffers_;
+  AlignedBuffer block_scratch_;  // of all `blocks`: a graph multiplies one after another
 };
 
 }  // namespace qevict

@@ -4,55 +4,14 @@
 // replaces operator new.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
 #include <optional>
 
 #include "codec/table_builder.h"
 #include "tests/cache/tiered_case.h"
-
-namespace {
-thread_local bool counts = false;
-thread_local int allocations = 0;
-thread_local int64_t until_failure = -1;  // allocations; nobody counts below zero
-}  // namespace
-
-// Not inlined: the compiler would complain of a free behind its own new.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  if (counts) ++allocations;
-  if (until_failure >= 0 && until_failure-- == 0) throw std::bad_alloc();
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-// What std::stable_sort asks for, and does without when there is none.
-[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  if (counts) ++allocations;
-  if (until_failure >= 0 && until_failure-- == 0) return nullptr;
-  return std::malloc(bytes == 0 ? 1 : bytes);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "tests/support/failing_new.h"
 
 namespace qevict::test {
 namespace {
-
-// Makes `call` again and again, each time with another of its allocations failing, until none is
-// left that has not failed. Returns how many calls did.
-template <typename Call, typename Check>
-uint32_t FailEveryAllocation(const Call& call, const Check& check) {
-  uint32_t failures = 0;
-  for (int64_t allowed = 0;; ++allowed) {
-    until_failure = allowed;
-    const Status status = call();
-    const bool reached = until_failure < 0;
-    until_failure = -1;
-    if (!reached) return failures;
-    if (status.ok()) continue;  // one that could do without: streams swallow what they throw
-    ++failures;
-    EXPECT_EQ(status.error().code, ErrorCode::kOutOfMemory);
-    check();
-  }
-}
 
 TieredConfig Config(GroupMass group) {
   return {.shape = SmallShape(32, /*swa=*/true),
@@ -102,6 +61,20 @@ TEST(NoAllocationTest, ABuilderOfTablesAllocatesNothingForItsTokens) {
     counts = false;
   }
   EXPECT_EQ(allocations, 0);
+}
+
+TEST(NoAllocationTest, AVectorThatFindsNoRoomFailsASequenceThatIsMadeAndLeavesNothing) {
+  TieredCase sequence(Config(GroupMass::kMean));
+  const uint64_t before = AlignedBuffer::MappedBytes();
+  const KvShape shape = SmallShape(32, /*swa=*/true);
+  const SequenceKv::Config config = sequence.SequenceConfig(sequence.plan());
+  const uint32_t failures = FailEveryAllocation(
+      [&]() -> Status {
+        const auto kv = SequenceKv::Create(shape, config);
+        return kv ? Status() : tl::unexpected(kv.error());
+      },
+      [&] { EXPECT_EQ(AlignedBuffer::MappedBytes(), before); });
+  EXPECT_GT(failures, 5u);
 }
 
 // Beside a sequence that never fails.

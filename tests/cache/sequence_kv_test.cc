@@ -139,6 +139,17 @@ TEST(SequenceKvTest, AnAbandonedBatchCountsForWhatARingHasForgotten) {
   EXPECT_FALSE(kv.Truncate(200).ok());
 }
 
+TEST(SequenceKvTest, WhatAnEmptySequenceAbandonedTakesNothingFromLaterOnes) {
+  SequenceKv kv = Make(SwaShape(32), 4096, 64);
+  ASSERT_TRUE(kv.BeginBatch(1000));
+  kv.AbandonBatch();
+  Append(kv, 30);
+  EXPECT_TRUE(kv.Truncate(20).ok());
+  ASSERT_TRUE(kv.BeginBatch(1000));
+  kv.AbandonBatch();
+  EXPECT_FALSE(kv.Truncate(10).ok());  // here the ring has lost them
+}
+
 TEST(SequenceKvTest, EverythingCanBeForgottenAtAnyTime) {
   SequenceKv kv = Make(SwaShape(32), 4096, 64);
   for (int i = 0; i < 10; ++i) Append(kv, 64);

@@ -119,16 +119,19 @@ class TieredCase {
     kv_.emplace(NewSequence(plan_).value());
   }
 
+  SequenceKv::Config SequenceConfig(const CachePlan& plan) {
+    return {.capacity_tokens = config_.capacity_tokens,
+            .max_batch_tokens = config_.max_batch_tokens,
+            .geometry = config_.geometry,
+            .plan = plan,
+            .promotion = config_.promotion,
+            .scoring = config_.scoring,
+            .codec = config_.tiers ? codec_.get() : nullptr,
+            .policy = config_.tiers ? &policy() : nullptr,
+            .observer = config_.observer};
+  }
   Result<SequenceKv> NewSequence(const CachePlan& plan) {
-    return SequenceKv::Create(config_.shape, {.capacity_tokens = config_.capacity_tokens,
-                                              .max_batch_tokens = config_.max_batch_tokens,
-                                              .geometry = config_.geometry,
-                                              .plan = plan,
-                                              .promotion = config_.promotion,
-                                              .scoring = config_.scoring,
-                                              .codec = config_.tiers ? codec_.get() : nullptr,
-                                              .policy = config_.tiers ? &policy() : nullptr,
-                                              .observer = config_.observer});
+    return SequenceKv::Create(config_.shape, SequenceConfig(plan));
   }
   // Replaces the sequence by one whose budget ends at `limit_bytes`, whatever was planned.
   void LimitTo(uint64_t limit_bytes) {

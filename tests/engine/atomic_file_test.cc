@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
 #include <iterator>
+#include <thread>
 #include <vector>
 
 #include "tests/support/small_file_system.h"
@@ -48,6 +50,34 @@ TEST(AtomicFileTest, AnAbandonedFileLeavesNothingAndTheOldOneAsItWas) {
     ASSERT_TRUE(file.Write(Bytes("new")).ok());
   }
   EXPECT_EQ(Content(path), "old");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(AtomicFileTest, OfWritersAtTheSameTimeEachPutsAWholeFileInPlace) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "weights";
+  std::atomic<int> failures = 0, torn = 0;
+  const auto write = [&](char letter) {
+    for (int round = 0; round < 50; ++round) {
+      auto file = AtomicFile::Create(path.string());
+      if (!file) {
+        ++failures;
+        continue;
+      }
+      const std::string piece(1000 + round, letter);
+      for (int i = 0; i < 4; ++i) failures += !file->Write(Bytes(piece)).ok();
+      failures += round % 5 != 0 && !file->Commit().ok();  // else it is abandoned
+      const std::string content = Content(path);
+      torn += content.find_first_not_of(content.substr(0, 1)) != content.npos ||
+              content.size() % 4 != 0;
+    }
+  };
+  std::thread a(write, 'a'), b(write, 'b'), c(write, 'c');
+  a.join();
+  b.join();
+  c.join();
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(torn, 0);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 

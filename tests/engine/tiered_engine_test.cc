@@ -256,6 +256,24 @@ TEST_P(TieredEngineTest, ACancelledPromptLeavesAnEmptySequenceThatCanBeUsed) {
   EXPECT_EQ(Greedy(*engine, *sequence, 40).tokens, GreedyOf(cache, 40).tokens);
 }
 
+TEST_P(TieredEngineTest, ACancelledPieceGivesItsRoomBack) {
+  CacheConfig cache = Cache(CachePolicy::kAuto, Tight());
+  cache.prefill = PrefillMode::kStream;
+  const auto engine = Load(cache);
+  const auto sequence = engine->NewSequence(Context()).value();
+  std::vector<float> logits;
+  for (const int calls : {1, 20, 120}) {
+    std::atomic<int> asked{0};
+    const Status status = engine->Prefill(*sequence, Prompt(300), &logits, {},
+                                          [&asked, calls] { return ++asked > calls; });
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::kCancelled);
+    EXPECT_EQ(sequence->kv().staging_bytes(), 0u);
+    ASSERT_TRUE(sequence->Truncate(0).ok());
+  }
+  EXPECT_EQ(Greedy(*engine, *sequence, 40).tokens, GreedyOf(cache, 40).tokens);
+}
+
 TEST_P(TieredEngineTest, AnotherPromptFollowsTheFirst) {
   const auto engine = Load(Cache(CachePolicy::kAuto, Tight()));
   const auto sequence = engine->NewSequence(Context()).value();

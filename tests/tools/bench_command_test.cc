@@ -101,18 +101,25 @@ TEST(BenchCommandTest, AloneItLeavesThePeerNull) {
 
 TEST(BenchCommandTest, AWorkerUsesTheScoringThatWasChosen) {
   const test::TemporaryFolder folder;  // for the codec's tables
-  const auto settings = [&](const std::string& flags) {
+  const auto bench = [&](const std::string& flags) {
     const ProgramRun run = test::RunShell(
         "QEVICT_CACHE=" + folder.path().string() + " \"$QEVICT\" bench -m " + Model().path() +
         " --context 900 --decode 4 --repeat 1 --threads 1 --json --kv-budget 60% " + flags);
     EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
-    return run.json().at("settings").at("ours").get<std::string>();
+    return run.json();
+  };
+  const auto settings = [&](const std::string& flags) {
+    return bench(flags).at("settings").at("ours").get<std::string>();
   };
   EXPECT_THAT(settings("--policy evict"),
               HasSubstr("policy evict, scores by step, prior of 32 tokens, mean, limit"));
   EXPECT_THAT(settings("--policy qevict --scoring event --score-group max --score-age "
                        "--score-values"),
               HasSubstr("scores by event, prior of all tokens, max, by age, by values, limit"));
+  const Json cache = bench("--policy evict --sinks 8").at("cache");
+  EXPECT_EQ(cache.at("policy"), "evict");
+  EXPECT_EQ(cache.at("kv_budget"), "60%");
+  EXPECT_EQ(cache.at("sinks"), 8);
 }
 
 TEST(BenchCommandTest, SeveralContextsGiveSeveralResults) {
@@ -150,6 +157,13 @@ TEST(BenchCommandTest, ATextThatIsTooShortIsRefused) {
               HasSubstr("give a longer text"));
   std::ofstream(text) << std::string(400, 'a');
   EXPECT_EQ(RunQevict(Bench({"--context", "100", "-f", text, "--repeat", "1"})).exit_code, 0);
+}
+
+TEST(BenchCommandTest, AFolderIsNoText) {
+  const test::TemporaryFolder folder;
+  const ProgramRun run = RunQevict(Bench({"--context", "100", "-f", folder.path().string()}));
+  EXPECT_EQ(run.exit_code, 6);
+  EXPECT_THAT(run.json().at("error").at("message").get<std::string>(), HasSubstr("is a folder"));
 }
 
 TEST(BenchCommandTest, AnUnknownPeerIsRefused) {

@@ -52,6 +52,10 @@ TEST(BashCompletionTest, OffersCommandsFlagsAndChoices) {
   EXPECT_THAT(BashOffers("completion ''"), ElementsAre("bash", "zsh", "fish"));
   EXPECT_THAT(BashOffers("bench --against ''"),
               ElementsAre("llama.cpp", "full", "openvino", "llama.cpp-blas"));
+  EXPECT_THAT(BashOffers("run --policy ''"),
+              ElementsAre("auto", "qevict", "evict", "quant", "full"));
+  EXPECT_THAT(BashOffers("run --prefill ''"), ElementsAre("exact", "stream"));
+  EXPECT_THAT(BashOffers("fidelity --codec ''"), IsEmpty());
   EXPECT_THAT(BashOffers("bench --th"), ElementsAre("--threads"));
   EXPECT_THAT(BashOffers("''"), Not(Contains("bench-worker")));
 }

@@ -89,6 +89,7 @@ TEST_F(FidelityCommandTest, APolicyIsARowOfItsOwn) {
   ASSERT_EQ(alone.at("rows").size(), 1u);
   const Json& row = alone.at("rows")[0];
   EXPECT_EQ(row.at("policy"), "auto");
+  EXPECT_EQ(alone.at("cache").at("kv_budget"), "50%");
   EXPECT_FALSE(row.contains("codec"));
   EXPECT_LE(row.at("share").get<double>(), 0.5);
   ExpectRow(row, 16.0 * row.at("share").get<double>());

@@ -34,7 +34,9 @@ class PrefillProgress {
   void Update(uint32_t done, uint32_t total) {
     const double now = SecondsSince(start_);
     // Later tokens attend to more and take longer: what is left goes at the latest speed at best.
-    if (now > last_seconds_) latest_tps_ = (done - last_done_) / (now - last_seconds_);
+    // It may stand still: a layer is part of a token.
+    if (now > last_seconds_ && done > last_done_)
+      latest_tps_ = (done - last_done_) / (now - last_seconds_);
     last_seconds_ = now;
     last_done_ = done;
     Show(done, total);

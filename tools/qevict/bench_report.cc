@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tools/qevict/cache_facts.h"
 #include "tools/qevict/table.h"
 #include "tools/qevict/units.h"
 
@@ -83,6 +84,7 @@ Json BenchJson(const BenchSetting& setting, uint32_t context, const Comparison& 
           {"cpu", setting.cpu},
           {"commit", setting.commit},
           {"isa", setting.isa},
+          {"cache", CacheFacts(setting.cache)},
           {"against", setting.peer.empty() ? Json(nullptr) : Json(setting.peer)},
           {"prefill", RoundsJson(comparison.prefill)},
           {"decode", RoundsJson(comparison.decode)},

@@ -10,6 +10,7 @@ namespace qevict::cli {
 
 struct BenchSetting {  // what all comparisons of one run share
   std::string model, peer, cpu, commit, isa;
+  CacheConfig cache;  // ours
   uint32_t threads = 0, decode_tokens = 0, repeat = 0;
 };
 

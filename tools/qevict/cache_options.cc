@@ -35,32 +35,32 @@ using Choices = std::vector<std::pair<const char*, T>>;
 template <typename T, typename Target>
 CLI::Option* AddChoice(CLI::App& command, const std::string& name, const std::string& description,
                        Target& target, const Choices<T>& choices) {
-  return AddParsed(
-      command, name, description, target, [name, choices](const std::string& text) -> Result<T> {
-        for (const auto& [choice, value] : choices) {
-          if (text == choice) return value;
-        }
-        std::string names = choices.front().first;
-        for (size_t i = 1; i + 1 < choices.size(); ++i)
-          names += fmt::format(", {}", choices[i].first);
-        return Fail(ErrorCode::kInvalidArgument, fmt::format("{} '{}' is neither {} nor {}", name,
-                                                             text, names, choices.back().first));
-      });
+  std::string type;
+  for (const auto& choice : choices) type += fmt::format(",{}", choice.first);
+  const auto parse = [name, choices](const std::string& text) -> Result<T> {
+    for (const auto& [choice, value] : choices) {
+      if (text == choice) return value;
+    }
+    std::string names = choices.front().first;
+    for (size_t i = 1; i + 1 < choices.size(); ++i) names += fmt::format(", {}", choices[i].first);
+    return Fail(ErrorCode::kInvalidArgument, fmt::format("{} '{}' is neither {} nor {}", name, text,
+                                                         names, choices.back().first));
+  };
+  return AddParsed(command, name, description, target, parse)
+      ->type_name(fmt::format("{{{}}}", type.substr(1)));
 }
 
 void AddScoringFlags(CLI::App& command, ScoringChoice& choice) {
   AddChoice<ScoreWhen>(
       command, "--scoring",
       "When answers' tokens vote on windows: step (all) or event (where windows are reviewed)",
-      choice.when, {{"step", ScoreWhen::kStep}, {"event", ScoreWhen::kEvent}})
-      ->type_name("WHEN");
+      choice.when, {{"step", ScoreWhen::kStep}, {"event", ScoreWhen::kEvent}});
   AddParsed(command, "--score-prior",
             "How many of a prompt's last tokens vote, or all (default: 32; all for qevict)",
             choice.prior_tokens, ParsePriorTokens)
       ->type_name("N");
   AddChoice<GroupMass>(command, "--score-group", "A vote of a GQA group: mean or max of its heads",
-                       choice.group, {{"mean", GroupMass::kMean}, {"max", GroupMass::kMax}})
-      ->type_name("HOW");
+                       choice.group, {{"mean", GroupMass::kMean}, {"max", GroupMass::kMax}});
   command
       .add_flag("--score-age", choice.per_voter, "Divide scores by the votes a window could get")
       ->group(kGroup);
@@ -75,11 +75,9 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
             "Most that the cache may take: a share of what f16 would take (20%), or bytes (512MiB)",
             cache.budget, ParseKvBudget)
       ->type_name("BUDGET");
-  AddParsed(
-      command, "--policy",
-      "What happens to tokens that do not fit: auto, qevict, evict, quant or full (default: auto)",
-      cache.policy, ParseCachePolicy)
-      ->type_name("NAME");
+  AddParsed(command, "--policy", "What happens to tokens that do not fit (default: auto)",
+            cache.policy, ParseCachePolicy)
+      ->type_name("{auto,qevict,evict,quant,full}");
   AddParsed(command, "--kv-type",
             "Keys and values that are not coded: f16 (default), or q8, int8 at 8.5 bits, as "
             "llama.cpp's --cache-type-k and -v q8_0",
@@ -104,13 +102,11 @@ void AddCacheFlags(CLI::App& command, CacheConfig& cache) {
   AddChoice<PrefillMode>(
       command, "--prefill",
       "A long prompt: exact (as a full cache would, layer by layer) or stream (in pieces)",
-      cache.prefill, {{"exact", PrefillMode::kExact}, {"stream", PrefillMode::kStream}})
-      ->type_name("MODE");
+      cache.prefill, {{"exact", PrefillMode::kExact}, {"stream", PrefillMode::kStream}});
   AddChoice<Promotion>(
       command, "--promotion",
       "A code that gathers attention: expand (a full window again) or pin (keep the code)",
-      cache.promotion, {{"expand", Promotion::kExpand}, {"pin", Promotion::kPin}})
-      ->type_name("MODE");
+      cache.promotion, {{"expand", Promotion::kExpand}, {"pin", Promotion::kPin}});
   AddScoringFlags(command, cache.scoring_choice);
 }
 
@@ -118,18 +114,16 @@ void AddAttentionFlag(CLI::App& command, AttentionKind& attention) {
   AddChoice<AttentionKind>(
       command, "--attention",
       "fused (default), or reference: decoded, in f32, by the definition; slow, to check with",
-      attention, {{"fused", AttentionKind::kFused}, {"reference", AttentionKind::kReference}})
-      ->type_name("KIND");
+      attention, {{"fused", AttentionKind::kFused}, {"reference", AttentionKind::kReference}});
 }
 
 void AddProductsFlag(CLI::App& command, Products& products) {
   AddChoice<Products>(
       command, "--products",
-      "Who multiplies: auto (oneDNN for long prompts, else ggml), ggml, or f32 "
-      "(nothing rounded, 4 bytes per weight, slow; to measure with)",
+      "Who multiplies: auto (our own kernel for weights in blocks, else oneDNN in long prompts, "
+      "else ggml), ggml, or f32 (nothing rounded, 4 bytes per weight, slow; to measure with)",
       products,
       {{"auto", Products::kFastest}, {"ggml", Products::kGgml}, {"f32", Products::kFloat32}})
-      ->type_name("WHO")
       ->group("Engine");
 }
 

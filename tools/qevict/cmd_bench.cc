@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 
 #include "bench/e2e/comparison.h"
@@ -22,6 +21,7 @@
 #include "tools/qevict/interrupt.h"
 #include "tools/qevict/print.h"
 #include "tools/qevict/progress_line.h"
+#include "tools/qevict/text_source.h"
 
 namespace qevict::cli {
 namespace {
@@ -58,11 +58,7 @@ std::vector<Token> BuiltInTokens(uint32_t vocab, uint32_t count) {
 }
 
 Result<std::vector<Token>> FileTokens(const std::string& text_path, const GgufFile& model) {
-  std::ifstream file(text_path, std::ios::binary);
-  if (!file)
-    return Fail(ErrorCode::kNotFound,
-                fmt::format("'{}' cannot be read; -f takes a text file", text_path));
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  QEVICT_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(text_path));
   QEVICT_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(model));
   return tokenizer->Encode(text, SpecialText::kPlain, Bos::kModelDefault);
 }
@@ -88,6 +84,7 @@ Result<BenchRun> Prepare(const BenchOptions& options) {
                  .cpu = CpuName(),
                  .commit = std::string(BuildCommit()),
                  .isa = std::string(IsaName(isa)),
+                 .cache = options.cache,
                  .threads = threads,
                  .decode_tokens = options.decode_tokens,
                  .repeat = options.repeat};

@@ -199,7 +199,7 @@ void AddFlags(CLI::App& command, FidelityOptions& options) {
           "Codecs of the history: k3v2 and the like, minmax2, minmax4, minmax8, q8, or all; "
           "several with commas (default: a few, and none where a cache is asked for)")
       ->delimiter(',')
-      ->type_name("NAME,...")
+      ->type_name("CODEC,...")
       ->allow_extra_args(false);
   command
       .add_option("-c,--context", options.lengths.context_tokens,

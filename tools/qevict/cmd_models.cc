@@ -144,7 +144,9 @@ void AddModelsCommand(CommandLine& line) {
                 "  qevict models fetch qwen2.5-coder-0.5b\n"
                 "  QEVICT_CACHE=/mnt/big qevict models fetch qwen2.5-coder-1.5b"},
                [fetch](OutputFormat format) { return Fetch(*fetch, format); });
-  command->add_option("name", fetch->name, "Name of the model")->required()->type_name("NAME");
+  command->add_option("name", fetch->name, "Name of the model")
+      ->required()
+      ->type_name("KNOWN_MODEL");
   command->add_flag("--force", fetch->force, "Fetch it again even when a right copy is there");
 
   auto path = std::make_shared<std::string>();
@@ -152,14 +154,14 @@ void AddModelsCommand(CommandLine& line) {
       *models,
       {"path", "Print where the file of a fetched model lies", "  qevict models path smollm2"},
       [path](OutputFormat format) { return PrintPath(*path, format); });
-  command->add_option("name", *path, "Name of the model")->required()->type_name("NAME");
+  command->add_option("name", *path, "Name of the model")->required()->type_name("KNOWN_MODEL");
 
   auto removed = std::make_shared<std::string>();
   command = line.Add(*models,
                      {"remove", "Remove a model's file and what an unfinished fetch left",
                       "  qevict models remove gemma3-270m"},
                      [removed](OutputFormat format) { return Remove(*removed, format); });
-  command->add_option("name", *removed, "Name of the model")->required()->type_name("NAME");
+  command->add_option("name", *removed, "Name of the model")->required()->type_name("KNOWN_MODEL");
 }
 
 }  // namespace qevict::cli

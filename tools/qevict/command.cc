@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
+#include <new>
 #include <string_view>
 #include <vector>
 
@@ -129,7 +131,15 @@ Result<ExitStatus> CommandLine::ParseAndRun(int argc, const char* const* argv) {
     Print(stderr, "{}", app_.help());
     return Fail(ErrorCode::kInvalidArgument, "a command is missing; name one of those above");
   }
-  return entry->body(entry->json ? OutputFormat::kJson : OutputFormat::kText);
+  // What a library or the printing of results may throw ends here.
+  try {
+    return entry->body(entry->json ? OutputFormat::kJson : OutputFormat::kText);
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory,
+                "not enough memory; free some, lower --ctx or use a smaller model");
+  } catch (const std::exception& error) {
+    return Fail(ErrorCode::kInternal, fmt::format("unexpected: {}", error.what()));
+  }
 }
 
 Error CommandLine::UsageError(const CLI::ParseError& error) const {

@@ -31,7 +31,7 @@ CompletionValue ValueOf(const CLI::Option& option) {
     return {ValueKind::kChoice, SplitAtCommas(type.substr(open + 1, close - open - 1))};
   }
   if (type.starts_with("MODEL")) return {ValueKind::kModel, ModelNames()};
-  if (type.starts_with("NAME")) return {ValueKind::kModelName, ModelNames()};
+  if (type.starts_with("KNOWN_MODEL")) return {ValueKind::kModelName, ModelNames()};
   if (type.starts_with("FILE")) return {ValueKind::kFile, {}};
   return {ValueKind::kOther, {}};
 }

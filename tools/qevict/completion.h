@@ -12,7 +12,7 @@ namespace qevict::cli {
 enum class ValueKind { kNone, kOther, kChoice, kFile, kModel, kModelName };  // kModel: a file too
 
 // What a flag or positional argument takes. The kind comes from its type name in the help: FILE,
-// MODEL (a file or a known name), NAME (a known name), {a,b} (one of these).
+// MODEL (a file or a known name), KNOWN_MODEL (a known name), {a,b} (one of these).
 struct CompletionValue {
   ValueKind kind = ValueKind::kNone;
   std::vector<std::string> words;  // what may be completed besides files

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/qevict/cache_facts.h"
 #include "tools/qevict/table.h"
 #include "tools/qevict/units.h"
 
@@ -86,6 +87,7 @@ Json FidelityJson(const FidelityReport& report) {
           {"threads", report.threads},
           {"isa", report.isa},
           {"products", ProductsName(report.products)},
+          {"cache", CacheFacts(report.cache)},
           {"commit", report.commit},
           {"rows", RowsJson(MeanRows(report.texts), report.cache)},
           {"texts", std::move(texts)}};

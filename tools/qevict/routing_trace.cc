@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "cache/sequence_kv.h"
+#include "tools/qevict/cache_facts.h"
 
 namespace qevict::cli {
 namespace {
@@ -20,11 +21,11 @@ namespace {
 constexpr int kFormat = 1;
 
 // Keys in the order in which they were set; a score is printed as the float that it is.
-using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool, int64_t,
-                                  uint64_t, float>;
+using TraceJson = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool,
+                                       int64_t, uint64_t, float>;
 
-std::string Text(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string Text(const TraceJson& json) {
+  return json.dump(-1, ' ', false, TraceJson::error_handler_t::replace);
 }
 
 const char* TierName(Tier tier) {
@@ -39,32 +40,23 @@ const char* TierName(Tier tier) {
   return "";
 }
 
-Json RunLine(const TraceFacts& facts, const SequenceKv& kv) {
+TraceJson RunLine(const TraceFacts& facts, const SequenceKv& kv) {
   const KvShape& shape = kv.shape();
-  const CacheConfig& cache = facts.cache;
-  return {{"type", "run"},
-          {"format", kFormat},
-          {"model", facts.model},
-          {"layers", shape.layers},
-          {"routed_layers", RoutedLayers(shape)},
-          {"kv_heads", shape.kv_heads},
-          {"group", shape.group},
-          {"head_dim", shape.head_dim},
-          {"window", kv.geometry().omega},
-          {"sinks", kv.geometry().sinks},
-          {"local", kv.geometry().local},
-          {"policy", CachePolicyName(cache.policy)},
-          {"kv_type", KvTypeName(cache.kv_type)},
-          {"scoring", ScoringName(cache.scoring())},
-          {"promotion", cache.promotion == Promotion::kExpand ? "expand" : "pin"},
-          {"prefill", cache.prefill == PrefillMode::kExact ? "exact" : "stream"},
-          {"kbits", cache.least_key_bits()},
-          {"vbits", cache.least_value_bits()},
-          {"code_bits", kv.plan().code_bits()},
-          {"attention", facts.attention == AttentionKind::kFused ? "fused" : "reference"},
-          {"capacity_tokens", kv.capacity_tokens()},
-          {"limit_bytes", kv.budget().limit_bytes()},
-          {"move", {"window", "from", "to", "score"}}};
+  TraceJson line = {{"type", "run"},
+                    {"format", kFormat},
+                    {"model", facts.model},
+                    {"layers", shape.layers},
+                    {"routed_layers", RoutedLayers(shape)},
+                    {"kv_heads", shape.kv_heads},
+                    {"group", shape.group},
+                    {"head_dim", shape.head_dim}};
+  line.update(TraceJson(CacheFacts(facts.cache)));
+  line.update({{"code_bits", kv.plan().code_bits()},
+               {"attention", facts.attention == AttentionKind::kFused ? "fused" : "reference"},
+               {"capacity_tokens", kv.capacity_tokens()},
+               {"limit_bytes", kv.budget().limit_bytes()},
+               {"move", {"window", "from", "to", "score"}}});
+  return line;
 }
 
 // Whether both name one file that is there.
@@ -155,7 +147,7 @@ uint32_t RoutingTrace::OnSequence(const SequenceKv& kv) noexcept {
 void RoutingTrace::OnMoves(LayerId layer, KvHeadId kv_head,
                            std::span<const WindowMove> moves) noexcept {
   Noting([&] {
-    Json list = Json::array();
+    TraceJson list = TraceJson::array();
     for (const WindowMove& move : moves) {
       list.push_back({move.window.value, TierName(move.from), TierName(move.to), move.score});
       (move.to == Tier::kEvicted ? pending_.evictions

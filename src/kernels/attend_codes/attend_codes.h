@@ -1,7 +1,10 @@
 // Attention of query rows over tokens of the quantized tier, straight from their codes
 // (kernels/code_layout.h), for any number of rows:
-//   s[r, t] = q_scale[r] * key_scale[t] * sum_c q[r, c] level(key_code[t, c]) + bias[r, window of
-//   t] o[r, c] = sum_t exp(s[r, t] - m[r]) * value_scale[t] level(value_code[t, c])
+//
+//   s[r, t] = q_scale[r] * key_scale[t] * sum_c q[r, c] level(key_code[t, c]) + bias[r, window(t)]
+//
+//   o[r, c] = sum_t exp(s[r, t] - m[r]) * value_scale[t] level(value_code[t, c])
+//
 // q is the query in the keys' code space (rotated and weighted, src/codec), rounded to bytes; o
 // stays in the values' code space, without the head's common scale: rotating back is one step at
 // the end. Both sums run over small integers. The weights exp(s - m) value_scale are rounded to

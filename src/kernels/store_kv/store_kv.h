@@ -1,6 +1,9 @@
 // Writes the keys and values of new tokens into the full tier, K transposed into its block:
+//
 //   f32 -> f16: round to nearest even; finite values beyond the f16 range become +-65504, so that
-//   no later product is infinite f32 -> int8 and scales, as kernels/q8.h says, bit for bit
+//   no later product is infinite
+//
+//   f32 -> int8 and scales: as kernels/q8.h says, bit for bit
 #pragma once
 
 #include "kernels/kernel_variant.h"
