@@ -147,8 +147,8 @@ class GgufEngine final : public Engine {
                                                    std::to_string(hyperparameters_.context_train) +
                                                    ", the model's own; change --ctx");
     }
-    const KvShape shape = hyperparameters_.kv_shape();
     const auto make = [&]() -> Result<std::unique_ptr<Sequence>> {
+      const KvShape shape = hyperparameters_.kv_shape();
       QEVICT_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(shape, capacity_tokens, cache));
       auto kv = SequenceKv::Create(shape, {.capacity_tokens = capacity_tokens,
                                            .max_batch_tokens = prefill_chunk_,

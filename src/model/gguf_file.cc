@@ -74,12 +74,13 @@ Result<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
   std::unique_ptr<GgufFile> file(new GgufFile);
   file->path_ = path;
   QEVICT_RETURN_IF_ERROR(file->Map(descriptor.get()));
-  QEVICT_RETURN_IF_ERROR(OrOutOfMemory(
+  const Status read = OrOutOfMemory(
       fmt::format("no memory for the metadata of '{}'; free some and try again", path),
       [&]() -> Status {
         QEVICT_RETURN_IF_ERROR(ScanGguf({file->mapping_, file->file_bytes_}, path));
         return file->Parse();
-      }));
+      });
+  QEVICT_RETURN_IF_ERROR(read);
   return file;
 }
 
