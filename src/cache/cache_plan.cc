@@ -108,7 +108,7 @@ std::string Advice(const KvShape& shape, const PlanRequest& request, uint64_t sm
     return ", of which sliding-window layers, which are never coded, take " +
            std::to_string(rings) + "; lower --chunk or raise the budget";
   }
-  return "; or lower --local or --sinks";
+  return "; or lower --window, --local or --sinks";
 }
 
 }  // namespace

@@ -40,8 +40,11 @@ Status SequenceKv::AllocateTiers() {
   QEVICT_ASSIGN_OR_RETURN(ByteBudget::Claim claim, budget_->Reserve(plan.full_bytes));
   claims_.push_back(std::move(claim));
   // One allocation, so that either the whole tier fits into memory or nothing was taken.
-  QEVICT_ASSIGN_OR_RETURN(resident_, AllocateRegion(plan.full_slots, RegionLayers::kAll));
-  QEVICT_CHECK_EQ(uint64_t{resident_.arena.size_bytes()}, plan.full_bytes);
+  const uint32_t ring = RingSlots(shape_, config_.capacity_tokens, config_.max_batch_tokens);
+  QEVICT_ASSIGN_OR_RETURN(
+      resident_, FullRegion::Allocate(shape_, plan.kv_type, {.full = plan.full_slots, .ring = ring},
+                                      FullRegion::Layers::kApart));
+  QEVICT_CHECK_EQ(resident_.size_bytes(), plan.full_bytes);
   if (tiered()) QEVICT_RETURN_IF_ERROR(AllocateLedger());
   const uint32_t history = config_.geometry.history_windows(config_.capacity_tokens);
   tracks_mass_ = tiered() && plan.capacity.full < history && plan.capacity.quantized < history;
@@ -57,27 +60,6 @@ Result<SequenceKv> SequenceKv::CreateFull(const KvShape& shape, uint32_t capacit
                                                          .limit_bytes = UINT64_MAX,
                                                          .kv_type = type}));
   return Create(shape, config);
-}
-
-Result<SequenceKv::Region> SequenceKv::AllocateRegion(uint32_t slots, RegionLayers layers) const {
-  Region region;
-  region.layers.resize(shape_.layers);
-  uint64_t bytes = 0;
-  for (uint32_t l = 0; l < shape_.layers; ++l) {
-    Layer& layer = region.layers[l];
-    if (!shape_.is_swa(l)) {
-      layer.slots = slots;
-      if (layers == RegionLayers::kOneRouted) bytes = 0;
-    } else if (layers == RegionLayers::kAll) {
-      layer.slots = RingSlots(shape_, config_.capacity_tokens, config_.max_batch_tokens);
-    }
-    const uint64_t layer_bytes = layer.slots * shape_.layer_token_bytes(config_.plan.kv_type);
-    layer.keys_offset = bytes;
-    layer.values_offset = bytes + layer_bytes / 2;
-    bytes += layer_bytes;
-  }
-  QEVICT_ASSIGN_OR_RETURN(region.arena, AlignedBuffer::Allocate(bytes));
-  return region;
 }
 
 void SequenceKv::MakePools() {
@@ -143,21 +125,10 @@ Status SequenceKv::AllocateLedger() {
   return {};
 }
 
-KvRows SequenceKv::RowsIn(const Region& region, LayerId layer, KvHeadId head) const {
-  const Layer& stored = region.layers[layer.value];
-  const KvType type = config_.plan.kv_type;
-  const size_t offset = size_t{head.value} * stored.slots * KvRowBytes(type, shape_.head_dim);
-  auto* arena = region.arena.as<uint8_t>() + offset;
-  return {type, shape_.head_dim, stored.slots, arena + stored.keys_offset,
-          arena + stored.values_offset};
-}
-
 KvView SequenceKv::View(LayerId layer, KvHeadId head) const {
-  return RowsIn(RegionOf(layer), layer, head).view();
+  return RegionOf(layer).Rows(layer, head).view();
 }
-KvRows SequenceKv::Rows(LayerId layer, KvHeadId head) {
-  return RowsIn(RegionOf(layer), layer, head);
-}
+KvRows SequenceKv::Rows(LayerId layer, KvHeadId head) { return RegionOf(layer).Rows(layer, head); }
 
 uint32_t SequenceKv::cells(LayerId layer, KvHeadId head) const {
   return passed_tokens_ +
@@ -171,7 +142,7 @@ uint32_t SequenceKv::most_cells() const {
 }
 
 std::array<SlotRange, 2> SequenceKv::Slots(LayerId layer, uint32_t begin, uint32_t end) const {
-  const uint32_t slots = RegionOf(layer).layers[layer.value].slots;
+  const uint32_t slots = RegionOf(layer).slots(layer);
   QEVICT_DCHECK(begin <= end && end - begin <= slots);
   const uint32_t first_slot = begin % slots;
   const uint32_t first_count = std::min(end - begin, slots - first_slot);
@@ -240,25 +211,25 @@ Status SequenceKv::FitFullTier(uint32_t tokens) {
   staging_ = {};  // of a batch that was never committed
   const uint32_t needed = most_cells() + tokens;
   if (needed <= config_.plan.full_slots) return {};
-  QEVICT_ASSIGN_OR_RETURN(staging_,
-                          AllocateRegion(uint32_t(WholeKeyBlocks(needed)), RegionLayers::kRouted));
+  QEVICT_ASSIGN_OR_RETURN(staging_, FullRegion::Allocate(shape_, config_.plan.kv_type,
+                                                         {.full = uint32_t(WholeKeyBlocks(needed))},
+                                                         FullRegion::Layers::kApart));
   CopyFullTier(resident_, staging_);
   staging_peak_bytes_ = std::max(staging_peak_bytes_, staging_bytes());
   return {};
 }
 
-void SequenceKv::CopyFullTier(const Region& from, const Region& to) const noexcept {
+void SequenceKv::CopyFullTier(const FullRegion& from, const FullRegion& to) const noexcept {
   for (uint32_t l = 0; l < shape_.layers; ++l) {
     if (!shape_.is_swa(l)) CopyLayer(from, to, LayerId(l), size_tokens_);
   }
 }
 
-void SequenceKv::CopyLayer(const Region& from, const Region& to, LayerId layer,
+void SequenceKv::CopyLayer(const FullRegion& from, const FullRegion& to, LayerId layer,
                            uint32_t size) const noexcept {
   for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
     const KvHeadId head(h);
-    RowsIn(to, layer, head)
-        .CopyFrom(RowsIn(from, layer, head), windows(layer, head).FullTokens(size));
+    to.Rows(layer, head).CopyFrom(from.Rows(layer, head), windows(layer, head).FullTokens(size));
   }
 }
 
@@ -381,7 +352,7 @@ void SequenceKv::Commit() noexcept {
   size_tokens_ = new_size;
   voters_ += batch_voters_;
   batch_voters_ = 0;
-  if (staging_.arena.size_bytes() != 0) CopyFullTier(staging_, resident_);
+  if (!staging_.empty()) CopyFullTier(staging_, resident_);
   staging_ = {};
   if (reviewed) EndEvent(batch_tokens_);
   batch_tokens_ = 0;
@@ -411,8 +382,9 @@ Status SequenceKv::PreparePrompt(uint32_t tokens) {
   staging_ = {};  // of a batch that was never committed
   if (codes()) QEVICT_RETURN_IF_ERROR(config_.codec->Grow(tokens));
   QEVICT_RETURN_IF_ERROR(PrepareRouting(tokens));
-  QEVICT_ASSIGN_OR_RETURN(
-      staging_, AllocateRegion(uint32_t(WholeKeyBlocks(tokens)), RegionLayers::kOneRouted));
+  QEVICT_ASSIGN_OR_RETURN(staging_, FullRegion::Allocate(shape_, config_.plan.kv_type,
+                                                         {.full = uint32_t(WholeKeyBlocks(tokens))},
+                                                         FullRegion::Layers::kShared));
   staging_peak_bytes_ = std::max(staging_peak_bytes_, staging_bytes());
   // So that BeginLayer, which needs as much, allocates nothing.
   PrepareMasses(0, shape_.kv_heads, tokens);
@@ -462,7 +434,7 @@ Status SequenceKv::Truncate(uint32_t size_tokens) {
   }
   for (uint32_t l = 0; l < shape_.layers; ++l) {
     if (!shape_.is_swa(l) || size_tokens == 0) continue;
-    const uint32_t slots = resident_.layers[l].slots;
+    const uint32_t slots = resident_.slots(LayerId(l));
     const uint32_t kept_from = written_tokens_ > slots ? written_tokens_ - slots : 0;
     if (kept_from > VisibleFrom(LayerId(l), size_tokens)) {
       return Fail(

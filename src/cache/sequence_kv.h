@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cache/cache_plan.h"
+#include "cache/full_region.h"
 #include "cache/head_windows.h"
 #include "cache/kv_rows.h"
 #include "cache/kv_shape.h"
@@ -104,7 +105,7 @@ class SequenceKv {
   // Full tokens of a prompt on their way into the tiers, which no budget counts: those of a batch
   // behind the full tier, in every layer, or all tokens of a prompt that passes exactly, in one.
   // They are of the tier's own type.
-  uint64_t staging_bytes() const { return staging_.arena.size_bytes(); }
+  uint64_t staging_bytes() const { return staging_.size_bytes(); }
   uint64_t staging_peak_bytes() const { return staging_peak_bytes_; }
   TierStats stats() const;
   // Bytes of codes in use; the budget counts the slabs that they are cut from.
@@ -155,21 +156,10 @@ class SequenceKv {
   Status Truncate(uint32_t size_tokens);
 
  private:
-  // Where the full tokens of a layer stand in an arena: keys of all heads, then values.
-  struct Layer {
-    uint64_t keys_offset = 0, values_offset = 0;  // in bytes
-    uint32_t slots = 0;                           // a multiple of kKeyBlockTokens
-  };
-  struct Region {
-    AlignedBuffer arena;
-    std::vector<Layer> layers;
-  };
   SequenceKv(const KvShape& shape, const Config& config) : shape_(shape), config_(config) {}
 
-  enum class RegionLayers { kAll, kRouted, kOneRouted };
-  Result<Region> AllocateRegion(uint32_t slots, RegionLayers layers) const;
-  const Region& RegionOf(LayerId layer) const {
-    return staging_.arena.size_bytes() != 0 && routed(layer) ? staging_ : resident_;
+  const FullRegion& RegionOf(LayerId layer) const {
+    return !staging_.empty() && routed(layer) ? staging_ : resident_;
   }
   size_t HeadIndex(LayerId layer, KvHeadId head) const {
     return size_t{routed_index_[layer.value]} * shape_.kv_heads + head.value;
@@ -182,8 +172,9 @@ class SequenceKv {
   Status PreparePrompt(uint32_t tokens);
   Status PrepareRouting(uint32_t new_size);
   Status FitFullTier(uint32_t tokens);
-  void CopyFullTier(const Region& from, const Region& to) const noexcept;
-  void CopyLayer(const Region& from, const Region& to, LayerId layer, uint32_t size) const noexcept;
+  void CopyFullTier(const FullRegion& from, const FullRegion& to) const noexcept;
+  void CopyLayer(const FullRegion& from, const FullRegion& to, LayerId layer,
+                 uint32_t size) const noexcept;
   void PrepareMasses(uint32_t first_head, uint32_t last_head, uint32_t new_size);
   void PrepareVoters(uint32_t tokens);
   void CommitHeads(LayerId layer, uint32_t new_size) noexcept;
@@ -193,13 +184,12 @@ class SequenceKv {
     return g.history_windows(new_size) != g.history_windows(size_tokens_);
   }
   void EndEvent(uint32_t batch_tokens) noexcept;
-  KvRows RowsIn(const Region& region, LayerId layer, KvHeadId head) const;
 
   KvShape shape_;
   Config config_;
   std::unique_ptr<ByteBudget> budget_;  // claims point to it
   std::vector<ByteBudget::Claim> claims_;
-  Region resident_, staging_;
+  FullRegion resident_, staging_;
   AlignedBuffer ledger_;
   std::vector<uint32_t> routed_index_;            // [layers]
   std::vector<std::unique_ptr<PagePool>> pools_;  // one per format; heads point to them

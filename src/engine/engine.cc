@@ -45,6 +45,26 @@ TierSplit SplitOf(CachePolicy policy) {
   return TierSplit::kFullOnly;
 }
 
+// Whether all are finite: x - x is 0, or else not a number, and so is their sum. Partial sums, for
+// vectors.
+Status CheckNumbers(std::span<const float> logits) {
+  constexpr size_t kLanes = 16;
+  float sums[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += logits[i + lane] - logits[i + lane];
+  }
+  for (; i < logits.size(); ++i) sums[0] += logits[i] - logits[i];
+  for (const float sum : sums) {
+    if (sum != 0.0f) {
+      return Fail(ErrorCode::kBadFile,
+                  "the model computes values that are no numbers; its file is damaged: fetch it "
+                  "again");
+    }
+  }
+  return {};
+}
+
 class GgufEngine final : public Engine {
  public:
   static Result<std::unique_ptr<Engine>> Load(const EngineConfig& config,
@@ -296,6 +316,7 @@ class GgufEngine final : public Engine {
                                                                          .positions = positions_,
                                                                          .logit_rows = logit_rows_,
                                                                          .cancel = &cancel}));
+    QEVICT_RETURN_IF_ERROR(CheckNumbers(logits));
     for (const BatchItem& item : batch) {
       const size_t floats = (item.tokens.size() - FirstLogitToken(item)) * hyperparameters_.vocab;
       if (floats != 0) std::copy_n(logits.begin(), floats, item.logits_out->begin());
@@ -326,13 +347,14 @@ class GgufEngine final : public Engine {
                                  prefill_chunk_, steps);
     });
     kv.SetPassed(0);
-    if (!logits) {
+    const Status done = logits ? CheckNumbers(*logits) : Status(logits.error());
+    if (!done.ok()) {
       if (exact) {
         kv.AbandonPrompt();
       } else {
         kv.AbandonBatch();
       }
-      return tl::unexpected(logits.error());
+      return done;
     }
     if (piece.logits_out != nullptr) std::ranges::copy(*logits, piece.logits_out->begin());
     if (exact) {

@@ -109,11 +109,12 @@ class Scanner {
     }
     uint32_t version = 0;
     if (!Read(version)) return Truncated("the header");
-    if (version == 1 || (version & 0xffff) == 0) {
+    if (version <= 1 || (version & 0xffff) == 0) {
       return Fail(ErrorCode::kUnsupported,
                   fmt::format("'{}' is {}; convert the model again", path_,
-                              version == 1 ? "in version 1 of GGUF, which is no longer read"
-                                           : "a big-endian GGUF file"));
+                              version == 0   ? "in version 0 of GGUF, which never was"
+                              : version == 1 ? "in version 1 of GGUF, which is no longer read"
+                                             : "a big-endian GGUF file"));
     }
     if (version > GGUF_VERSION) {
       return Fail(ErrorCode::kUnsupported,

@@ -178,7 +178,7 @@ class GgmlModelRunner final : public ModelRunner {
       case GGML_STATUS_SUCCESS:
         return {};
       case GGML_STATUS_ABORTED:
-        return Fail(ErrorCode::kCancelled, "cancelled");
+        return Fail(ErrorCode::kCancelled, "stopped before it was done");
       case GGML_STATUS_ALLOC_FAILED:
         return Fail(ErrorCode::kOutOfMemory,
                     "not enough memory for ggml's work buffer; lower --chunk");

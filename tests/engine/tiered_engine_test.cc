@@ -256,6 +256,23 @@ TEST_P(TieredEngineTest, ACancelledPromptLeavesAnEmptySequenceThatCanBeUsed) {
   EXPECT_EQ(Greedy(*engine, *sequence, 40).tokens, GreedyOf(cache, 40).tokens);
 }
 
+TEST(DamagedWeightsTest, LogitsThatAreNoNumbersAreAnErrorInStepsAndInPrompts) {
+  TinyModelConfig config{.family = Family::kQwen2};
+  config.edit_tensors = [](std::vector<TinyTensor>& tensors) {
+    std::ranges::find(tensors, "output_norm.weight", &TinyTensor::name)->mean = NAN;
+  };
+  const TinyModelFile tiny(config);
+  const auto engine =
+      Engine::Load({.model_path = tiny.path(), .threads = 1, .prefill_chunk = kChunk}).value();
+  const auto sequence = engine->NewSequence(1024).value();
+  std::vector<float> logits;
+  for (const size_t tokens : {1u, 20u, 600u}) {
+    const Status status = engine->Prefill(*sequence, RandomTokens(config, tokens, 3), &logits);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::kBadFile);
+  }
+}
+
 TEST_P(TieredEngineTest, ACancelledPieceGivesItsRoomBack) {
   CacheConfig cache = Cache(CachePolicy::kAuto, Tight());
   cache.prefill = PrefillMode::kStream;

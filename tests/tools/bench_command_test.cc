@@ -150,11 +150,13 @@ TEST(BenchCommandTest, AContextThatDoesNotFitNamesTheLargestThatDoes) {
 TEST(BenchCommandTest, ATextThatIsTooShortIsRefused) {
   const test::TemporaryFolder folder;
   const std::string text = folder.path() / "text";
-  std::ofstream(text) << "short";
-  const ProgramRun run = RunQevict(Bench({"--context", "100", "-f", text}));
-  EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.json().at("error").at("message").get<std::string>(),
-              HasSubstr("give a longer text"));
+  for (const char* content : {"", "short"}) {
+    std::ofstream(text) << content;
+    const ProgramRun run = RunQevict(Bench({"--context", "100", "-f", text}));
+    EXPECT_EQ(run.exit_code, 2);
+    EXPECT_THAT(run.json().at("error").at("message").get<std::string>(),
+                HasSubstr("give a longer text"));
+  }
   std::ofstream(text) << std::string(400, 'a');
   EXPECT_EQ(RunQevict(Bench({"--context", "100", "-f", text, "--repeat", "1"})).exit_code, 0);
 }

@@ -161,6 +161,7 @@ TEST_F(FidelityCommandTest, BadInputIsRefusedInOneSentence) {
   refused("-f " + WriteFile("short", 'v', 100), 2, "the text has 100 tokens, and 193 are needed");
   refused("-f " + (folder_.path() / "missing").string(), 3, "missing");
   refused(with_text + "--codec k9v9", 2, "known are k2v1, ");
+  refused(with_text + "--codec k3v2 --local 170", 2, "leaves a codec nothing to code");
   refused(with_text + "--policy full", 2, "name another policy");
   refused(with_text + "--policy auto", 2, "give --kv-budget");
   refused(with_text + "--kv-type f16", 2, "give --kv-budget");

@@ -235,6 +235,7 @@ TEST_F(TraceCommandTest, ARefusedRunLeavesAnEarlierTraceAlone) {
   ASSERT_EQ(Shell("$RUN -f $DIR/text -n 4 --ctx 2000 --trace $TRACE").exit_code, 0);
   EXPECT_NO_THROW(Trace{trace_});
   ExpectRefused("$RUN -p x --trace -", 2, "--trace cannot be standard output");
+  ExpectRefused("$RUN -p x --trace /dev/stdout", 2, "--trace cannot be standard output");
 }
 
 TEST_F(TraceCommandTest, AFullDiskIsAnErrorBehindTheAnswer) {
@@ -246,9 +247,10 @@ TEST_F(TraceCommandTest, AFullDiskIsAnErrorBehindTheAnswer) {
   EXPECT_THAT(full.err, HasSubstr("error: the trace is incomplete: --trace '/dev/full'"));
   const ProgramRun json = Shell(base + " --trace /dev/full --json");
   EXPECT_EQ(json.exit_code, 6);
-  EXPECT_EQ(json.json().at("error").at("code"), "io");  // the only object
+  EXPECT_EQ(json.json().at("error").at("code"), "io");  // the only object, with the answer
+  EXPECT_EQ(json.json().at("text").get<std::string>(), expected.out);
   // A disk that fills up in the middle of a line.
-  const ProgramRun cut = Shell("ulimit -f 4; trap '' XFSZ; " + base + " --quiet --trace $TRACE");
+  const ProgramRun cut = Shell("ulimit -f 4; " + base + " --quiet --trace $TRACE");
   EXPECT_EQ(cut.exit_code, 6) << cut.err;
   EXPECT_EQ(cut.out, expected.out);
   EXPECT_THAT(cut.err, StartsWith("error: the trace is incomplete"));

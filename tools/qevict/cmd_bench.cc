@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "bench/e2e/comparison.h"
 #include "bench/e2e/peer_program.h"
@@ -67,7 +68,7 @@ struct BenchRun {
   BenchSetting setting;
   bench::ComparisonConfig config;  // all but the context and its tokens
   uint32_t vocab = 0, context_train = 0;
-  std::vector<Token> text;  // of -f; empty without
+  std::optional<std::vector<Token>> text;  // of -f
 };
 
 Result<BenchRun> Prepare(const BenchOptions& options) {
@@ -122,17 +123,17 @@ Status SetContext(BenchRun& run, uint32_t context) {
                     context, needed, run.context_train,
                     run.context_train - std::min<uint64_t>(run.context_train, needed - context)));
   }
-  if (run.text.empty()) {
+  if (!run.text) {
     run.config.tokens = BuiltInTokens(run.vocab, uint32_t(needed));
     return {};
   }
-  if (run.text.size() < needed) {
+  if (run.text->size() < needed) {
     return Fail(
         ErrorCode::kInvalidArgument,
         fmt::format("the text of -f has {} tokens, and --context {} needs {}; give a longer text",
-                    run.text.size(), context, needed));
+                    run.text->size(), context, needed));
   }
-  run.config.tokens.assign(run.text.begin(), run.text.begin() + ptrdiff_t(needed));
+  run.config.tokens.assign(run.text->begin(), run.text->begin() + ptrdiff_t(needed));
   return {};
 }
 

@@ -63,6 +63,13 @@ Result<std::vector<CodecChoice>> ChooseCodecs(const FidelityOptions& options) {
 
 Status CheckCache(const FidelityOptions& options) {
   QEVICT_RETURN_IF_ERROR(options.cache.Validate());
+  const Geometry& g = options.cache.geometry;
+  if (!options.cache_asked && g.history_windows(options.lengths.context_tokens) == 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("--context {} leaves a codec nothing to code between {} sinks and the "
+                            "newest {} tokens; raise it, or lower --sinks, --local or --window",
+                            options.lengths.context_tokens, g.sinks, g.local));
+  }
   if (options.trace && !options.cache_asked) {
     return Fail(
         ErrorCode::kInvalidArgument,

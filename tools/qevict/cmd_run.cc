@@ -137,22 +137,24 @@ Result<ExitStatus> AnswerOnce(const Answering& args, const Prompt& prompt) {
       .progress = options.quiet ? ProgressLine::Style::kSilent : StyleOnTerminalOnly()};
   QEVICT_ASSIGN_OR_RETURN(const Answer answer,
                           AnswerPrompt(engine, sequence, request, json ? nullptr : &output));
-  // Before the object of --json, which is the only one.
+  // Before the object of --json, which is the only one and says both.
   const Status trace = args.trace != nullptr ? args.trace->Finish() : Status();
-  if (json && !trace.ok()) return tl::unexpected(trace.error());
   const RunFacts facts{.model = options.model,
                        .context_tokens = sequence.capacity_tokens(),
                        .threads = engine.threads(),
                        .isa = engine.isa_name(),
                        .policy = CachePolicyName(options.cache.policy),
                        .kv = sequence.kv_usage()};
-  if (json) output.Write(RunJson(answer, facts));
+  if (json) output.Write(RunJson(answer, facts, trace));
   if (!options.quiet) {
     output.EndLineOnTerminal();
     Print(stderr, "{}", RunSummary(answer, facts));
   }
   QEVICT_RETURN_IF_ERROR(output.status());
-  if (!trace.ok()) return tl::unexpected(trace.error());
+  if (!trace.ok()) {
+    if (json) return ExitStatusOf(trace.error().code);
+    return tl::unexpected(trace.error());
+  }
   return Interrupted() ? ExitStatus::kInterrupted : ExitStatus::kOk;
 }
 
@@ -195,7 +197,8 @@ Result<ExitStatus> Run(RunOptions options, OutputFormat format) {
       const uint32_t context,
       ChooseContext(prompt.tokens.size(), options, engine->hyperparameters().context_train));
   QEVICT_RETURN_IF_ERROR(Sampler::Create(engine->tokenizer(), options.sampling));
-  if (Interrupted()) return ExitStatus::kInterrupted;
+  if (Interrupted())
+    return Fail(ErrorCode::kCancelled, "stopped while the model was loaded; nothing was answered");
   QEVICT_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, engine->NewSequence(context));
   if (prompt.chat_template && prompt.chat_template->is_default() && !options.quiet) {
     Print(stderr, "the model has no chat template; ChatML is used (--raw uses none)\n");

@@ -77,7 +77,7 @@ std::string OneLine(std::string text) {
 
 ExitStatus Report(const Error& error, OutputFormat format) {
   if (format == OutputFormat::kJson) {
-    PrintJson({{"error", {{"code", ErrorCodeName(error.code)}, {"message", error.message}}}});
+    PrintJson({{"error", ErrorJson(error)}});
   } else {
     Print(stderr, "error: {}\n", OneLine(error.message));
   }

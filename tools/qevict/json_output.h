@@ -3,11 +3,17 @@
 
 #include <nlohmann/json.hpp>
 
+#include "qevict/status.h"
+#include "tools/qevict/exit_status.h"
 #include "tools/qevict/print.h"
 
 namespace qevict::cli {
 
 using Json = nlohmann::ordered_json;
+
+inline Json ErrorJson(const Error& error) {
+  return {{"code", ErrorCodeName(error.code)}, {"message", error.message}};
+}
 
 // Bytes that are not valid UTF-8 (a damaged model name, a path) become U+FFFD: a reader can always
 // parse the output.

@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   qevict::BoundThreadSpinning(argv);
   TakeClosedStandardStreams();
   signal(SIGBUS, OnBusError);
+  signal(SIGXFSZ, SIG_IGN);  // a file at its limit (ulimit -f) is an error of its writer
   qevict::cli::CommandLine line;
   qevict::cli::AddAllCommands(line);
   return line.Run(argc, argv);

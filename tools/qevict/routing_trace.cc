@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -59,6 +60,17 @@ TraceJson RunLine(const TraceFacts& facts, const SequenceKv& kv) {
   return line;
 }
 
+constexpr char kToStandardOutput[] =
+    "--trace cannot be standard output, which is the answer's; name a file";
+
+// A device that both may have is none: /dev/null, not a terminal.
+bool IsStandardOutput(int fd) {
+  struct stat file, output;
+  return fstat(fd, &file) == 0 && fstat(STDOUT_FILENO, &output) == 0 &&
+         file.st_dev == output.st_dev && file.st_ino == output.st_ino &&
+         (!S_ISCHR(file.st_mode) || isatty(fd) != 0);
+}
+
 // Whether both name one file that is there.
 bool SameFile(const std::string& a, const std::string& b) {
   std::error_code error;
@@ -82,8 +94,7 @@ Result<std::unique_ptr<RoutingTrace>> RoutingTrace::Open(const std::optional<std
   };
   if (!path) return nullptr;
   if (path->empty()) return refuse("--trace is empty; name a file to write to");
-  if (*path == "-")
-    return refuse("--trace cannot be standard output, which is the answer's; name a file");
+  if (*path == "-") return refuse(kToStandardOutput);
   if (facts.cache.policy == CachePolicy::kFull) {
     return refuse("--trace has nothing to write: --policy full routes nothing; drop one of them");
   }
@@ -97,9 +108,15 @@ Result<std::unique_ptr<RoutingTrace>> RoutingTrace::Open(const std::optional<std
     }
   }
   const int fd = open(path->c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0 && errno == EINTR)  // while a pipe waits for its reader
+    return Fail(ErrorCode::kCancelled, "stopped before --trace could be opened");
   if (fd < 0) {
     return Fail(ErrorCode::kIo, fmt::format("--trace '{}' cannot be written: {}; name another file",
                                             *path, std::strerror(errno)));
+  }
+  if (IsStandardOutput(fd)) {
+    close(fd);
+    return refuse(kToStandardOutput);
   }
   signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of the file
   return std::unique_ptr<RoutingTrace>(new RoutingTrace(*path, facts, fd));

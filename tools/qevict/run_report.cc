@@ -91,26 +91,27 @@ std::string CacheSummary(const KvUsage& kv) {
   return text;
 }
 
-std::string RunJson(const Answer& answer, const RunFacts& facts) {
+std::string RunJson(const Answer& answer, const RunFacts& facts, const Status& trace) {
   const KvUsage& kv = facts.kv;
-  const Json json = {{"text", answer.outcome.text},
-                     {"stop_reason", StopReasonName(answer.outcome.reason)},
-                     {"prompt_tokens", answer.prompt_tokens},
-                     {"generated_tokens", answer.outcome.tokens.size()},
-                     {"prefill_tps", answer.prefill_tps()},
-                     {"decode_tps", answer.decode_tps()},
-                     {"kv",
-                      {{"limit_bytes", kv.limit_bytes},
-                       {"used_bytes", kv.used_bytes},
-                       {"peak_bytes", kv.peak_bytes},
-                       {"full_f16_bytes", kv.full_f16_bytes},
-                       {"tiers", TiersJson(kv)}}},
-                     {"policy", facts.policy},
-                     {"kv_type", KvTypeName(kv.kv_type)},
-                     {"context_tokens", facts.context_tokens},
-                     {"model", facts.model},
-                     {"threads", facts.threads},
-                     {"isa", facts.isa}};
+  Json json = {{"text", answer.outcome.text},
+               {"stop_reason", StopReasonName(answer.outcome.reason)},
+               {"prompt_tokens", answer.prompt_tokens},
+               {"generated_tokens", answer.outcome.tokens.size()},
+               {"prefill_tps", answer.prefill_tps()},
+               {"decode_tps", answer.decode_tps()},
+               {"kv",
+                {{"limit_bytes", kv.limit_bytes},
+                 {"used_bytes", kv.used_bytes},
+                 {"peak_bytes", kv.peak_bytes},
+                 {"full_f16_bytes", kv.full_f16_bytes},
+                 {"tiers", TiersJson(kv)}}},
+               {"policy", facts.policy},
+               {"kv_type", KvTypeName(kv.kv_type)},
+               {"context_tokens", facts.context_tokens},
+               {"model", facts.model},
+               {"threads", facts.threads},
+               {"isa", facts.isa}};
+  if (!trace.ok()) json["error"] = ErrorJson(trace.error());
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

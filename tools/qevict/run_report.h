@@ -17,8 +17,9 @@ struct RunFacts {
 };
 
 std::string RunSummary(const Answer& answer, const RunFacts& facts);  // lines with line breaks
-std::string RunJson(const Answer& answer, const RunFacts& facts);     // one line with its break
-std::string CacheSummary(const KvUsage& kv);                          // the lines of the cache
+// One line with its break; with an `error` where the trace has one.
+std::string RunJson(const Answer& answer, const RunFacts& facts, const Status& trace);
+std::string CacheSummary(const KvUsage& kv);  // the lines of the cache
 // One line for a conversation's turn.
 std::string TurnSummary(const Answer& answer, uint32_t context_tokens);
 
