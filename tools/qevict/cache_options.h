@@ -1,10 +1,12 @@
 // The flags that say how a sequence's cache is kept; the same for every command that runs a model.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "engine/cache_config.h"
 #include "engine/engine.h"
+
+namespace CLI {
+class App;
+}
 
 namespace qevict::cli {
 

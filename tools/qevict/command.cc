@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -84,16 +85,38 @@ ExitStatus Report(const Error& error, OutputFormat format) {
   return ExitStatusOf(error.code);
 }
 
+Error UsageError(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& chosen = *Chosen(app);
+  const std::string unknown = UnknownArgument(app);
+  std::string message = OneLine(error.what());
+  if (!unknown.empty()) {
+    const bool is_flag = unknown[0] == '-';
+    const std::vector<std::string> commands = CommandNames(chosen);
+    const std::string nearest = NearestName(unknown, is_flag ? FlagNames(chosen) : commands);
+    message = fmt::format("unknown {} '{}'",
+                          is_flag            ? "flag"
+                          : commands.empty() ? "argument"
+                                             : "command",
+                          unknown);
+    if (!nearest.empty()) message += fmt::format("; did you mean {}?", nearest);
+  }
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("{} (see {} --help)", message, FullName(chosen))};
+}
+
 }  // namespace
 
 CommandLine::CommandLine()
-    : app_("Long context for language models in a fixed number of bytes", "qevict") {
-  app_.require_subcommand(0, 1);
-  app_.add_flag("--version", version_, "Print the version and exit");
-  app_.get_formatter()->column_width(34);
-  app_.footer(
+    : app_(std::make_unique<CLI::App>("Long context for language models in a fixed number of bytes",
+                                      "qevict")) {
+  app_->require_subcommand(0, 1);
+  app_->add_flag("--version", version_, "Print the version and exit");
+  app_->get_formatter()->column_width(34);
+  app_->footer(
       "Run `qevict COMMAND --help` for the flags of a command. Exit codes: docs/command-line.md.");
 }
+
+CommandLine::~CommandLine() = default;
 
 CLI::App* CommandLine::Add(CLI::App& parent, const CommandSpec& spec, CommandBody body) {
   CLI::App* command = parent.add_subcommand(spec.name, spec.description);
@@ -116,19 +139,19 @@ int CommandLine::Run(int argc, const char* const* argv) {
 
 Result<ExitStatus> CommandLine::ParseAndRun(int argc, const char* const* argv) {
   try {
-    app_.parse(argc, argv);
+    app_->parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const CLI::App& chosen = *Chosen(app_);
+    const CLI::App& chosen = *Chosen(*app_);
     Print(stdout, "{}",
           chosen.help(chosen.get_parent() == nullptr ? "" : FullName(*chosen.get_parent())));
     return ExitStatus::kOk;
   } catch (const CLI::ParseError& error) {
-    return tl::unexpected(UsageError(error));
+    return tl::unexpected(UsageError(*app_, error));
   }
-  const CLI::App* chosen = version_ ? app_.get_subcommand("version") : Chosen(app_);
+  const CLI::App* chosen = version_ ? app_->get_subcommand("version") : Chosen(*app_);
   const auto entry = std::ranges::find(entries_, chosen, &Entry::app);
   if (entry == entries_.end()) {
-    Print(stderr, "{}", app_.help());
+    Print(stderr, "{}", app_->help());
     return Fail(ErrorCode::kInvalidArgument, "a command is missing; name one of those above");
   }
   // What a library or the printing of results may throw ends here.
@@ -140,25 +163,6 @@ Result<ExitStatus> CommandLine::ParseAndRun(int argc, const char* const* argv) {
   } catch (const std::exception& error) {
     return Fail(ErrorCode::kInternal, fmt::format("unexpected: {}", error.what()));
   }
-}
-
-Error CommandLine::UsageError(const CLI::ParseError& error) const {
-  const CLI::App& chosen = *Chosen(app_);
-  const std::string unknown = UnknownArgument(app_);
-  std::string message = OneLine(error.what());
-  if (!unknown.empty()) {
-    const bool is_flag = unknown[0] == '-';
-    const std::vector<std::string> commands = CommandNames(chosen);
-    const std::string nearest = NearestName(unknown, is_flag ? FlagNames(chosen) : commands);
-    message = fmt::format("unknown {} '{}'",
-                          is_flag            ? "flag"
-                          : commands.empty() ? "argument"
-                                             : "command",
-                          unknown);
-    if (!nearest.empty()) message += fmt::format("; did you mean {}?", nearest);
-  }
-  return {ErrorCode::kInvalidArgument,
-          fmt::format("{} (see {} --help)", message, FullName(chosen))};
 }
 
 void AddAllCommands(CommandLine& line) {

@@ -3,13 +3,17 @@
 // cmd_version.cc.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "qevict/status.h"
 #include "tools/qevict/exit_status.h"
+
+namespace CLI {
+class App;
+}
 
 namespace qevict::cli {
 
@@ -31,13 +35,14 @@ class CommandLine {
   CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
+  ~CommandLine();
 
-  CLI::App& app() { return app_; }
+  CLI::App& app() { return *app_; }
   // Adds a command with --json; the caller adds its other flags to what comes back, bound to
   // options that `body` owns (a shared_ptr in its capture). The second form nests a command under
   // another, as in `qevict models fetch`.
   CLI::App* Add(const CommandSpec& spec, CommandBody body) {
-    return Add(app_, spec, std::move(body));
+    return Add(*app_, spec, std::move(body));
   }
   CLI::App* Add(CLI::App& parent, const CommandSpec& spec, CommandBody body);
 
@@ -52,9 +57,8 @@ class CommandLine {
     bool json = false;
   };
   [[nodiscard]] Result<ExitStatus> ParseAndRun(int argc, const char* const* argv);
-  Error UsageError(const CLI::ParseError& error) const;
 
-  CLI::App app_;
+  std::unique_ptr<CLI::App> app_;
   std::deque<Entry> entries_;  // addresses stay valid: CLI11 writes `json` through a reference
   bool version_ = false;
 };

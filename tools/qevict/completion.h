@@ -2,10 +2,13 @@
 // behind it.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <deque>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace qevict::cli {
 

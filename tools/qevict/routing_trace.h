@@ -1,7 +1,6 @@
 // --trace FILE: every routing event as a line of JSON (docs/formats/trace.md).
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +9,10 @@
 #include "cache/routing_observer.h"
 #include "engine/engine.h"
 #include "qevict/status.h"
+
+namespace CLI {
+class App;
+}
 
 namespace qevict::cli {
 

@@ -1,5 +1,7 @@
 #include "tools/qevict/run_options.h"
 
+#include <CLI/CLI.hpp>
+
 #include "core/cpu_count.h"
 #include "tools/qevict/between.h"
 #include "tools/qevict/cache_options.h"

@@ -1,7 +1,6 @@
 // The flags of `qevict run`.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +11,10 @@
 #include "engine/generator.h"
 #include "model/sampler.h"
 #include "qevict/status.h"
+
+namespace CLI {
+class App;
+}
 
 namespace qevict::cli {
 
