@@ -22,7 +22,7 @@ set(QEVICT_SIMD_FLAGS_Neon -march=armv8.2-a+dotprod+crypto)
 function(qevict_simd_kernels target)
   set(unsanitized "")
   if(QEVICT_SANITIZE)  # not a generator expression: the list of sanitizers has commas
-    set(unsanitized -fno-sanitize=undefined,float-cast-overflow)
+    set(unsanitized -fno-sanitize=undefined)
   endif()
   foreach(level IN LISTS QEVICT_SIMD_LEVELS)
     string(TOLOWER ${level} suffix)
