@@ -80,7 +80,7 @@ Result<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
         QEVICT_RETURN_IF_ERROR(ScanGguf({file->mapping_, file->file_bytes_}, path));
         return file->Parse();
       });
-  QEVICT_RETURN_IF_ERROR(read);
+  if (!read.ok()) return tl::unexpected(read.error());
   return file;
 }
 

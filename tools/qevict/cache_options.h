@@ -3,10 +3,7 @@
 
 #include "engine/cache_config.h"
 #include "engine/engine.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/qevict/cli_fwd.h"
 
 namespace qevict::cli {
 

@@ -9,11 +9,8 @@
 #include <string>
 
 #include "qevict/status.h"
+#include "tools/qevict/cli_fwd.h"
 #include "tools/qevict/exit_status.h"
-
-namespace CLI {
-class App;
-}
 
 namespace qevict::cli {
 

@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
+#include "tools/qevict/cli_fwd.h"
 
 namespace qevict::cli {
 

@@ -9,10 +9,7 @@
 #include "cache/routing_observer.h"
 #include "engine/engine.h"
 #include "qevict/status.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/qevict/cli_fwd.h"
 
 namespace qevict::cli {
 

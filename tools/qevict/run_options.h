@@ -11,10 +11,7 @@
 #include "engine/generator.h"
 #include "model/sampler.h"
 #include "qevict/status.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/qevict/cli_fwd.h"
 
 namespace qevict::cli {
 
