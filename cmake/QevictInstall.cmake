@@ -25,7 +25,8 @@ string(JOIN "" QEVICT_PC_CFLAGS ${expected_dirs})
 configure_file(cmake/qevict.pc.in "${PROJECT_BINARY_DIR}/qevict.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/qevict.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 
-install(FILES LICENSE README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES LICENSE README.md CHANGELOG.md CONTRIBUTING.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 # ggml with run-time CPU levels is a set of shared libraries that only qevict may find: they live in a folder of their own.
 if(QEVICT_ENGINE AND QEVICT_LLAMA_SHARED_DIR)

@@ -43,6 +43,11 @@ Result<KvBudget> ParseKvBudget(std::string_view text) {
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const std::string_view unit(rest, size_t(text.data() + text.size() - rest));
   if (error == std::errc() && std::isfinite(number) && number > 0.0) {
+    if (unit.empty() && number <= 100.0) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "--kv-budget '" + std::string(text) +
+                      "' is too few bytes for any cache; did you mean " + std::string(text) + "%?");
+    }
     if (unit == "%" && number <= 100.0) return KvBudget{.share = number / 100.0};
     for (const Unit& known : kUnits) {
       const double bytes = number * known.bytes;

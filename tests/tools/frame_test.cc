@@ -80,6 +80,8 @@ TEST(FrameTest, AnUnknownCommandOrFlagNamesTheNearestOne) {
   const ProgramRun far = RunQevict({"version", "--frobnicate"});
   EXPECT_EQ(far.exit_code, 2);
   EXPECT_EQ(far.err, "error: unknown flag '--frobnicate' (see qevict version --help)\n");
+  EXPECT_EQ(RunQevict({"modles", "-m", "x"}).err,
+            "error: unknown command 'modles'; did you mean models? (see qevict --help)\n");
 }
 
 TEST(FrameTest, ImpossibleValuesAreRefusedInOneLine) {

@@ -55,13 +55,15 @@ std::vector<std::string> CommandNames(const CLI::App& app) {
   return names;
 }
 
-// What the user typed that no command knows, a flag before any other word; empty when all was
-// understood.
+// What the user typed that no command knows: a word in the place of a command, else a flag before
+// any other word; empty when all was understood.
 std::string UnknownArgument(const CLI::App& app) {
   const std::vector<std::string> remaining = app.remaining(/*recurse=*/true);
   const auto is_flag = [](const std::string& argument) {
     return argument.size() > 1 && argument[0] == '-';
   };
+  const bool no_command = !remaining.empty() && app.get_subcommands().empty();
+  if (no_command && !is_flag(remaining.front())) return remaining.front();
   const auto flag = std::ranges::find_if(remaining, is_flag);
   if (flag != remaining.end()) return flag->substr(0, flag->find('='));
   return remaining.empty() ? "" : remaining.front();
