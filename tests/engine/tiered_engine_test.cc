@@ -466,6 +466,9 @@ TEST(CacheConfigTest, ABudgetIsAShareOrBytes) {
                            "1e300GiB", "20%%", "MiB"}) {
     EXPECT_FALSE(ParseKvBudget(text)) << text;
   }
+  const auto bare = ParseKvBudget("20");
+  ASSERT_FALSE(bare);
+  EXPECT_NE(bare.error().message.find("did you mean 20%?"), std::string::npos);
 }
 
 }  // namespace
