@@ -115,7 +115,7 @@ class Engine {
   // One batch through the model: every item's tokens are appended to its sequence. A sequence may
   // occur once. On any error no sequence has changed. Errors: kContextFull, kInvalidArgument (token
   // outside the vocabulary, an item of 0 or of more than prefill_chunk tokens), kCancelled,
-  // kOutOfMemory, kBudgetExceeded, kInternal.
+  // kOutOfMemory, kBudgetExceeded, kBadFile (logits that are no numbers), kInternal.
   virtual Status Run(std::span<BatchItem> batch, const CancelFn& cancel) = 0;
 
   // A long prompt; `logits_out` receives the last token's logits and may be null. It passes through
