@@ -56,16 +56,17 @@ void CodeAttention::PrepareBias(const Args& args, uint32_t first, uint32_t last,
 void CodeAttention::TurnQueries(const HeadWindows& windows, size_t rows, const float* q,
                                 Scratch& scratch) const {
   const HeadCodec& codec = windows.head_codec();
+  const RopePairs& pairs = windows.codec().turns().pairs();
   for (size_t r = 0; r < rows; ++r) {
     const float* from = q + r * head_dim_;
     scratch.q_scale[r] = codec.TransformQuery(from, scratch.q.data() + r * head_dim_);
-    TurnBack(windows.codec().turns().pairs(), codec.tables().mean.data(), from,
-             scratch.mean_queries.data() + r * head_dim_);
+    TurnBack(pairs, codec.tables().mean.data(), from, scratch.mean_queries.data() + r * head_dim_);
   }
 }
 
 void CodeAttention::TurnValuesBack(const HeadWindows& windows, size_t rows, float* o) const {
-  for (size_t r = 0; r < rows; ++r) windows.head_codec().FinishValues(o + r * head_dim_);
+  const HeadCodec& codec = windows.head_codec();
+  for (size_t r = 0; r < rows; ++r) codec.FinishValues(o + r * head_dim_);
 }
 
 void CodeAttention::Attend(const Args& args, Scratch& scratch) const {
