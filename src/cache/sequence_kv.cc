@@ -211,10 +211,15 @@ Status SequenceKv::FitFullTier(uint32_t tokens) {
   staging_ = {};  // of a batch that was never committed
   const uint32_t needed = most_cells() + tokens;
   if (needed <= config_.plan.full_slots) return {};
-  QEVICT_ASSIGN_OR_RETURN(staging_, FullRegion::Allocate(shape_, config_.plan.kv_type,
-                                                         {.full = uint32_t(WholeKeyBlocks(needed))},
-                                                         FullRegion::Layers::kApart));
+  QEVICT_RETURN_IF_ERROR(AllocateStaging(needed, FullRegion::Layers::kApart));
   CopyFullTier(resident_, staging_);
+  return {};
+}
+
+Status SequenceKv::AllocateStaging(uint32_t tokens, FullRegion::Layers layers) {
+  QEVICT_ASSIGN_OR_RETURN(staging_,
+                          FullRegion::Allocate(shape_, config_.plan.kv_type,
+                                               {.full = uint32_t(WholeKeyBlocks(tokens))}, layers));
   staging_peak_bytes_ = std::max(staging_peak_bytes_, staging_bytes());
   return {};
 }
@@ -382,10 +387,7 @@ Status SequenceKv::PreparePrompt(uint32_t tokens) {
   staging_ = {};  // of a batch that was never committed
   if (codes()) QEVICT_RETURN_IF_ERROR(config_.codec->Grow(tokens));
   QEVICT_RETURN_IF_ERROR(PrepareRouting(tokens));
-  QEVICT_ASSIGN_OR_RETURN(staging_, FullRegion::Allocate(shape_, config_.plan.kv_type,
-                                                         {.full = uint32_t(WholeKeyBlocks(tokens))},
-                                                         FullRegion::Layers::kShared));
-  staging_peak_bytes_ = std::max(staging_peak_bytes_, staging_bytes());
+  QEVICT_RETURN_IF_ERROR(AllocateStaging(tokens, FullRegion::Layers::kShared));
   // So that BeginLayer, which needs as much, allocates nothing.
   PrepareMasses(0, shape_.kv_heads, tokens);
   PrepareVoters(tokens);

@@ -172,6 +172,7 @@ class SequenceKv {
   Status PreparePrompt(uint32_t tokens);
   Status PrepareRouting(uint32_t new_size);
   Status FitFullTier(uint32_t tokens);
+  Status AllocateStaging(uint32_t tokens, FullRegion::Layers layers);
   void CopyFullTier(const FullRegion& from, const FullRegion& to) const noexcept;
   void CopyLayer(const FullRegion& from, const FullRegion& to, LayerId layer,
                  uint32_t size) const noexcept;
