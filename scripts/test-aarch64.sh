@@ -28,5 +28,5 @@ fi
 build=build/aarch64
 cmake -S . -B $build -G Ninja -DCMAKE_TOOLCHAIN_FILE="$toolchain" -DCMAKE_PREFIX_PATH="$gtest" \
   -DCMAKE_BUILD_TYPE=Release -DQEVICT_WERROR=ON -DQEVICT_ENGINE=OFF -DQEVICT_BENCH=OFF
-cmake --build $build --target qevict_kernel_tests
+cmake --build $build --target kernels_test
 ctest --test-dir $build -L '^kernels$' --no-tests=error --output-on-failure --parallel "$(nproc)" "$@"

@@ -11,23 +11,18 @@
 #include "core/aligned_buffer.h"
 #include "kernels/attend_codes/attend_codes.h"
 #include "tests/support/random.h"
+#include "tests/support/rows.h"
 
 namespace qevict {
 namespace {
 
-constexpr uint32_t kOmega = 8, kTokens = 128;
+constexpr uint32_t kWindowTokens = 8, kHistoryTokens = 128;
 
 RopePairs Pairs(uint32_t head_dim) {
   RopePairs pairs{.head_dim = head_dim, .layout = RopePairs::Layout::kHalves, .angles = {}};
   for (uint32_t i = 0; i < head_dim / 2; ++i)
     pairs.angles.push_back(std::pow(10000.0, -2.0 * i / head_dim));
   return pairs;
-}
-
-std::vector<float> GaussianRow(size_t size, test::Random& random) {
-  std::vector<float> row(size);
-  for (float& x : row) x = random.Normal();
-  return row;
 }
 
 class CodedAttentionTest : public testing::TestWithParam<CodeFormat> {};
@@ -37,10 +32,10 @@ TEST_P(CodedAttentionTest, IsAttentionOverTheDecodedRows) {
   const uint32_t head_dim = format.head_dim;
   test::Random random(51);
   const Rotation rotation(head_dim);
-  MeanRotation blocks(Pairs(head_dim), Position(4), kOmega);
-  ASSERT_TRUE(blocks.Grow(kTokens / kOmega).ok());
+  MeanRotation blocks(Pairs(head_dim), Position(4), kWindowTokens);
+  ASSERT_TRUE(blocks.Grow(kHistoryTokens / kWindowTokens).ok());
   HeadTables tables = {.weight = std::vector<float>(head_dim),
-                       .mean = GaussianRow(head_dim, random),
+                       .mean = test::GaussianRow(head_dim, random),
                        .key_scale = 1.25f,
                        .value_scale = 0.75f};
   for (float& a : tables.weight) a = std::exp2(2 * (float(random.Below(1000)) / 1000 - 0.5f));
@@ -48,17 +43,17 @@ TEST_P(CodedAttentionTest, IsAttentionOverTheDecodedRows) {
 
   AlignedBuffer pages = AlignedBuffer::Allocate(2 * format.page_bytes()).value();
   const uint8_t* page_of[] = {pages.as<uint8_t>(), pages.as<uint8_t>() + format.page_bytes()};
-  std::vector<float> query = GaussianRow(head_dim, random);
+  std::vector<float> query = test::GaussianRow(head_dim, random);
   for (float& q : query) q *= 1.5f / std::sqrt(float(head_dim));
-  std::vector<double> scores(kTokens);
-  std::vector<std::vector<float>> values(kTokens, std::vector<float>(head_dim));
-  for (uint32_t t = 0; t < kTokens; ++t) {
+  std::vector<double> scores(kHistoryTokens);
+  std::vector<std::vector<float>> values(kHistoryTokens, std::vector<float>(head_dim));
+  for (uint32_t t = 0; t < kHistoryTokens; ++t) {
     std::vector<float> mu(head_dim), key(head_dim);
-    Turn(blocks.pairs(), blocks.row(t / kOmega), tables.mean.data(), mu.data());
+    Turn(blocks.pairs(), blocks.row(t / kWindowTokens), tables.mean.data(), mu.data());
     for (uint32_t c = 0; c < head_dim; ++c) key[c] = mu[c] + random.Normal();
     CodedToken token;
     codec.EncodeKey(key.data(), mu.data(), token.key);
-    codec.EncodeValue(GaussianRow(head_dim, random).data(), token.value);
+    codec.EncodeValue(test::GaussianRow(head_dim, random).data(), token.value);
     PutToken(format, const_cast<uint8_t*>(page_of[t / kCodePageTokens]), t % kCodePageTokens,
              token);
     codec.DecodeKey(token.key, mu.data(), key.data());
@@ -67,17 +62,17 @@ TEST_P(CodedAttentionTest, IsAttentionOverTheDecodedRows) {
   }
   double d = 0;
   std::vector<double> expected(head_dim);
-  for (uint32_t t = 0; t < kTokens; ++t) {
+  for (uint32_t t = 0; t < kHistoryTokens; ++t) {
     d += std::exp(scores[t]);
     for (uint32_t c = 0; c < head_dim; ++c) expected[c] += std::exp(scores[t]) * values[t][c];
   }
 
   AlignedBuffer q = AlignedBuffer::Allocate(head_dim).value();
   const float q_scale = codec.TransformQuery(query.data(), q.as<int8_t>());
-  std::vector<float> z(head_dim), bias(kTokens / kOmega);
+  std::vector<float> z(head_dim), bias(kHistoryTokens / kWindowTokens);
   TurnBack(blocks.pairs(), tables.mean.data(), query.data(), z.data());
   std::vector<uint32_t> bias_of_window;
-  for (uint32_t w = 0; w < kTokens / kOmega; ++w) {
+  for (uint32_t w = 0; w < kHistoryTokens / kWindowTokens; ++w) {
     for (uint32_t c = 0; c < head_dim; ++c) bias[w] += z[c] * blocks.row(w)[c];
     bias_of_window.push_back(w);
   }
@@ -91,8 +86,8 @@ TEST_P(CodedAttentionTest, IsAttentionOverTheDecodedRows) {
   args.q = q.as<int8_t>();
   args.q_scale = &q_scale;
   args.pages = page_of;
-  args.end = kTokens;
-  args.omega = kOmega;
+  args.end = kHistoryTokens;
+  args.omega = kWindowTokens;
   args.bias = bias.data();
   args.bias_stride = bias.size();
   args.bias_of_window = bias_of_window.data();

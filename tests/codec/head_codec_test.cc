@@ -9,15 +9,10 @@
 #include <vector>
 
 #include "tests/support/random.h"
+#include "tests/support/rows.h"
 
 namespace qevict {
 namespace {
-
-std::vector<float> GaussianRow(size_t size, test::Random& random) {
-  std::vector<float> row(size);
-  for (float& x : row) x = random.Normal();
-  return row;
-}
 
 HeadTables PlainTables(uint32_t head_dim) {
   return {.weight = std::vector<float>(head_dim, 1.0f), .mean = std::vector<float>(head_dim)};
@@ -28,12 +23,6 @@ HeadTables RandomTables(uint32_t head_dim, test::Random& random) {
   HeadTables tables = PlainTables(head_dim);
   for (float& a : tables.weight) a = std::exp2(4 * (float(random.Below(1000)) / 1000 - 0.5f));
   return tables;
-}
-
-double Dot(const std::vector<float>& a, const std::vector<float>& b) {
-  double sum = 0;
-  for (size_t c = 0; c < a.size(); ++c) sum += double(a[c]) * b[c];
-  return sum;
 }
 
 // Of a row's channels in units of its own deviation, whose density on a sphere is in proportion to
@@ -90,9 +79,9 @@ Errors MeasureErrors(CodeFormat format) {
   for (int row = 0; row < rows; ++row) {
     // Rows of different sizes, within what the scale bytes cover.
     const float size = std::exp2(float(random.Below(300)) / 100 - 1.5f);
-    std::vector<float> x = GaussianRow(format.head_dim, random);
+    std::vector<float> x = test::GaussianRow(format.head_dim, random);
     for (float& channel : x) channel *= size;
-    const double energy = Dot(x, x);
+    const double energy = test::Dot(x, x);
     codec.EncodeValue(x.data(), coded);
     codec.DecodeValue(coded, decoded.data());
     for (size_t c = 0; c < x.size(); ++c)
@@ -134,14 +123,14 @@ TEST(HeadCodecTest, TheProductOfARowWithItsCodeIsItsSquareUpToTheScalesRounding)
     for (uint32_t bits : {2u, 4u}) {
       const HeadCodec codec({head_dim, bits, bits}, RandomTables(head_dim, random), &rotation);
       for (int row = 0; row < 50; ++row) {
-        const std::vector<float> x = GaussianRow(head_dim, random);
-        const std::vector<float> mu = GaussianRow(head_dim, random);
+        const std::vector<float> x = test::GaussianRow(head_dim, random);
+        const std::vector<float> mu = test::GaussianRow(head_dim, random);
         std::vector<float> decoded(head_dim);
         CodedRow coded;
         codec.EncodeValue(x.data(), coded);
         codec.DecodeValue(coded, decoded.data());
         // Half a step either way, and 1e-5 for f32 arithmetic.
-        EXPECT_NEAR(std::log2(Dot(x, decoded) / Dot(x, x)), 0, 0.5 / kValueScaleSteps + 1e-5);
+        EXPECT_NEAR(std::log2(test::Dot(x, decoded) / test::Dot(x, x)), 0, 0.5 / kValueScaleSteps + 1e-5);
         codec.EncodeKey(x.data(), mu.data(), coded);
         codec.DecodeKey(coded, mu.data(), decoded.data());
         double product = 0, square = 0;
@@ -166,9 +155,9 @@ TEST(HeadCodecTest, AScoreFromCodesIsTheScoreOfTheDecodedKey) {
       const HeadCodec codec({head_dim, bits, 2}, tables, &rotation);
       const CodeLevels& levels = LevelsOf(bits);
       for (int row = 0; row < 20; ++row) {
-        const std::vector<float> key = GaussianRow(head_dim, random);
-        const std::vector<float> mu = GaussianRow(head_dim, random);
-        const std::vector<float> q = GaussianRow(head_dim, random);
+        const std::vector<float> key = test::GaussianRow(head_dim, random);
+        const std::vector<float> mu = test::GaussianRow(head_dim, random);
+        const std::vector<float> q = test::GaussianRow(head_dim, random);
         CodedRow coded;
         codec.EncodeKey(key.data(), mu.data(), coded);
         std::vector<float> decoded(head_dim);
@@ -184,7 +173,7 @@ TEST(HeadCodecTest, AScoreFromCodesIsTheScoreOfTheDecodedKey) {
         }
         const double unit = double(q_scale) * key_scale * levels.unit;
         // Each channel of the query is rounded by at most half a unit; 1e-5 of f32 arithmetic.
-        EXPECT_NEAR(unit * sum + Dot(q, mu), Dot(q, decoded), unit * magnitudes * 0.5 + 1e-5 * 256)
+        EXPECT_NEAR(unit * sum + test::Dot(q, mu), test::Dot(q, decoded), unit * magnitudes * 0.5 + 1e-5 * 256)
             << head_dim << " " << bits;
       }
     }
@@ -196,7 +185,7 @@ TEST(HeadCodecTest, AQueryUsesTheWholeRangeOfItsBytes) {
   const Rotation rotation(64);
   const HeadCodec codec({64, 3, 2}, RandomTables(64, random), &rotation);
   std::vector<int8_t> codes(64);
-  codec.TransformQuery(GaussianRow(64, random).data(), codes.data());
+  codec.TransformQuery(test::GaussianRow(64, random).data(), codes.data());
   int largest = 0;
   for (int8_t code : codes) largest = std::max(largest, std::abs(int{code}));
   EXPECT_EQ(largest, 127);
@@ -213,7 +202,7 @@ TEST(HeadCodecTest, AFinishedSumIsTheSumOfDecodedValues) {
     std::vector<float> sum(80), expected(80), decoded(80);
     for (float weight : {0.5f, 2.0f, 1.0f}) {
       CodedRow coded;
-      codec.EncodeValue(GaussianRow(80, random).data(), coded);
+      codec.EncodeValue(test::GaussianRow(80, random).data(), coded);
       codec.DecodeValue(coded, decoded.data());
       const float scale = std::exp2(float(coded.scale - 128) / float(kValueScaleSteps));
       for (size_t c = 0; c < 80; ++c) {
@@ -231,7 +220,7 @@ TEST(HeadCodecTest, RowsThatTheScaleBytesDoNotReachGetTheNearestLevelsOfTheLastS
   test::Random random(36);
   const Rotation rotation(64);
   const HeadCodec codec({64, 4, 4}, PlainTables(64), &rotation);
-  const std::vector<float> none(64), row = GaussianRow(64, random);
+  const std::vector<float> none(64), row = test::GaussianRow(64, random);
   for (float size : {0x1p-24f, 0x1p24f}) {
     std::vector<float> x = row;
     for (float& channel : x) channel *= size;
@@ -294,7 +283,7 @@ TEST(HeadCodecTest, ScalesAreInUnitsOfTheTables) {
   test::Random random(37);
   const Rotation rotation(64);
   HeadTables tables = PlainTables(64);
-  const std::vector<float> row = GaussianRow(64, random), none(64);
+  const std::vector<float> row = test::GaussianRow(64, random), none(64);
   const HeadCodec plain({64, 3, 2}, tables, &rotation);
   tables.key_scale = plain.KeyScale(row.data(), none.data());
   tables.value_scale = plain.ValueScale(row.data());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/random.h"
+#include "tests/support/rows.h"
 
 namespace qevict {
 namespace {
@@ -16,12 +17,6 @@ RopePairs Pairs(uint32_t head_dim, uint32_t dims, RopePairs::Layout layout) {
   for (uint32_t i = 0; i < dims / 2; ++i)
     pairs.angles.push_back(std::pow(10000.0, -2.0 * i / dims));
   return pairs;
-}
-
-std::vector<float> GaussianRow(size_t size, test::Random& random) {
-  std::vector<float> row(size);
-  for (float& x : row) x = random.Normal();
-  return row;
 }
 
 class TurnTest : public testing::TestWithParam<RopePairs::Layout> {};
@@ -50,7 +45,7 @@ TEST_P(TurnTest, IsTheMeanOfTheSinglePositionsFarOutToo) {
 TEST_P(TurnTest, OfAMeanIsTheMeanOfTheTurnedKeys) {
   const RopePairs pairs = Pairs(96, 64, GetParam());
   test::Random random(3);
-  const std::vector<float> mean = GaussianRow(96, random);
+  const std::vector<float> mean = test::GaussianRow(96, random);
   std::vector<float> turn(96), mu(96);
   MeanTurn(pairs, Position(1004), 8, turn.data());
   Turn(pairs, turn.data(), mean.data(), mu.data());
@@ -71,7 +66,7 @@ TEST_P(TurnTest, OfAMeanIsTheMeanOfTheTurnedKeys) {
 TEST_P(TurnTest, TheResultMayReplaceEitherFactor) {
   const RopePairs pairs = Pairs(80, 64, GetParam());
   test::Random random(6);
-  const std::vector<float> row = GaussianRow(80, random);
+  const std::vector<float> row = test::GaussianRow(80, random);
   std::vector<float> turn(80), expected(80);
   MeanTurn(pairs, Position(77), 8, turn.data());
   for (const auto& turned : {Turn, TurnBack}) {
@@ -87,7 +82,7 @@ TEST_P(TurnTest, TheResultMayReplaceEitherFactor) {
 TEST_P(TurnTest, BackUndoesTheTurnOfASinglePosition) {
   const RopePairs pairs = Pairs(64, 32, GetParam());
   test::Random random(4);
-  const std::vector<float> row = GaussianRow(64, random);
+  const std::vector<float> row = test::GaussianRow(64, random);
   std::vector<float> turn(64), turned(64);
   MeanTurn(pairs, Position(777), 1, turn.data());
   Turn(pairs, turn.data(), row.data(), turned.data());
@@ -98,7 +93,7 @@ TEST_P(TurnTest, BackUndoesTheTurnOfASinglePosition) {
 TEST_P(TurnTest, TheQuerysVectorGivesTheScoreOfTheMean) {
   const RopePairs pairs = Pairs(80, 64, GetParam());
   test::Random random(5);
-  const std::vector<float> mean = GaussianRow(80, random), q = GaussianRow(80, random);
+  const std::vector<float> mean = test::GaussianRow(80, random), q = test::GaussianRow(80, random);
   std::vector<float> z(80), turn(80), mu(80);
   TurnBack(pairs, mean.data(), q.data(), z.data());
   for (uint32_t first : {4u, 12u, 100004u}) {

@@ -8,21 +8,10 @@
 #include <vector>
 
 #include "tests/support/random.h"
+#include "tests/support/rows.h"
 
 namespace qevict {
 namespace {
-
-std::vector<float> GaussianRow(size_t size, test::Random& random) {
-  std::vector<float> row(size);
-  for (float& x : row) x = random.Normal();
-  return row;
-}
-
-double Dot(const std::vector<float>& a, const std::vector<float>& b) {
-  double sum = 0;
-  for (size_t c = 0; c < a.size(); ++c) sum += double(a[c]) * b[c];
-  return sum;
-}
 
 class RotationTest : public testing::TestWithParam<uint32_t> {};
 
@@ -40,14 +29,14 @@ TEST_P(RotationTest, TheColumnsAreOrthonormal) {
   }
   for (uint32_t a = 0; a < head_dim; ++a) {
     for (uint32_t b = 0; b <= a; ++b)
-      ASSERT_NEAR(Dot(columns[a], columns[b]), a == b ? 1.0 : 0.0, 25 * 0x1p-23) << a << " " << b;
+      ASSERT_NEAR(test::Dot(columns[a], columns[b]), a == b ? 1.0 : 0.0, 25 * 0x1p-23) << a << " " << b;
   }
 }
 
 TEST_P(RotationTest, TheInverseGivesTheRowBack) {
   test::Random random(GetParam());
   const Rotation rotation(GetParam());
-  const std::vector<float> row = GaussianRow(GetParam(), random);
+  const std::vector<float> row = test::GaussianRow(GetParam(), random);
   std::vector<float> turned = row;
   rotation.Forward(turned.data());
   rotation.Inverse(turned.data());
@@ -57,12 +46,12 @@ TEST_P(RotationTest, TheInverseGivesTheRowBack) {
 TEST_P(RotationTest, DotProductsStay) {
   test::Random random(GetParam() + 1);
   const Rotation rotation(GetParam());
-  std::vector<float> a = GaussianRow(GetParam(), random), b = GaussianRow(GetParam(), random);
-  const double before = Dot(a, b);
+  std::vector<float> a = test::GaussianRow(GetParam(), random), b = test::GaussianRow(GetParam(), random);
+  const double before = test::Dot(a, b);
   rotation.Forward(a.data());
   rotation.Forward(b.data());
   // Each channel is off by at most kRounding and meets channels whose norm is below 32.
-  EXPECT_NEAR(Dot(a, b), before, 2 * 32 * kRounding * std::sqrt(double(GetParam())));
+  EXPECT_NEAR(test::Dot(a, b), before, 2 * 32 * kRounding * std::sqrt(double(GetParam())));
 }
 
 TEST_P(RotationTest, AChannelIsSpreadOverAllChannels) {

@@ -16,7 +16,7 @@
 namespace qevict::test {
 namespace {
 
-constexpr uint32_t kContext = 512;
+constexpr uint32_t kBlockContext = 512;
 
 class BlockProductsTest : public ::testing::TestWithParam<ggml_type> {
  protected:
@@ -30,7 +30,7 @@ class BlockProductsTest : public ::testing::TestWithParam<ggml_type> {
   }
   // All logits of the tokens, read one by one behind the first `prompt`.
   std::vector<float> Logits(Engine& engine, std::span<const Token> tokens, size_t prompt) const {
-    const auto sequence = engine.NewSequence(kContext).value();
+    const auto sequence = engine.NewSequence(kBlockContext).value();
     std::vector<float> all, logits;
     for (size_t done = 0; done < tokens.size();) {
       const size_t count = done == 0 ? prompt : 1;
@@ -74,8 +74,8 @@ TEST_P(BlockProductsTest, BitsDependNeitherOnThreadsNorOnTheBatch) {
   EXPECT_EQ(Logits(*Load(Products::kFastest, 3), tokens, 30), alone);
 
   // Beside another sequence.
-  const auto sequence = one->NewSequence(kContext).value();
-  const auto other = one->NewSequence(kContext).value();
+  const auto sequence = one->NewSequence(kBlockContext).value();
+  const auto other = one->NewSequence(kBlockContext).value();
   std::vector<float> logits, others;
   BatchItem items[] = {{.sequence = other.get(),
                         .tokens = std::span(tokens).first(7),

@@ -19,8 +19,8 @@
 namespace qevict::test {
 namespace {
 
-constexpr uint32_t kChunk = 64;
-constexpr uint32_t kContext = 700;
+constexpr uint32_t kLongChunk = 64;
+constexpr uint32_t kLongContext = 700;
 
 class LongPromptTest : public ::testing::TestWithParam<size_t> {
  protected:
@@ -41,7 +41,7 @@ class LongPromptTest : public ::testing::TestWithParam<size_t> {
   }
   std::unique_ptr<Engine> Load(EngineConfig config) const {
     config.model_path = tiny_.path();
-    config.prefill_chunk = kChunk;
+    config.prefill_chunk = kLongChunk;
     if (config.threads == 0) config.threads = 2;
     auto engine = Engine::Load(config);
     if (!engine) ADD_FAILURE() << engine.error().message;
@@ -49,7 +49,7 @@ class LongPromptTest : public ::testing::TestWithParam<size_t> {
   }
   static std::vector<Token> Prompt(size_t count) { return RandomTokens(Config(), count, 3); }
   static std::vector<float> Alone(Engine& engine, std::span<const Token> tokens) {
-    const auto sequence = engine.NewSequence(kContext).value();
+    const auto sequence = engine.NewSequence(kLongContext).value();
     return Prefill(engine, *sequence, tokens);
   }
 
@@ -85,7 +85,7 @@ TEST_P(LongPromptTest, BitsDoNotDependOnThreads) {
 TEST_P(LongPromptTest, APromptInPiecesContinuesTheSequence) {
   const auto engine = Load(EngineConfig());
   const std::vector<Token> prompt = Prompt(600);
-  const auto sequence = engine->NewSequence(kContext).value();
+  const auto sequence = engine->NewSequence(kLongContext).value();
   Prefill(*engine, *sequence, std::span(prompt).first(200));
   Prefill(*engine, *sequence, std::span(prompt).subspan(200, 50));
   ExpectClose(Prefill(*engine, *sequence, std::span(prompt).subspan(250)), Alone(*engine, prompt));
@@ -95,7 +95,7 @@ TEST_P(LongPromptTest, APromptInPiecesContinuesTheSequence) {
 TEST_P(LongPromptTest, ACancelledPieceLeavesWhatWasThere) {
   const auto engine = Load(EngineConfig());
   const std::vector<Token> prompt = Prompt(600);
-  const auto sequence = engine->NewSequence(kContext).value();
+  const auto sequence = engine->NewSequence(kLongContext).value();
   Prefill(*engine, *sequence, std::span(prompt).first(250));
   std::vector<float> logits;
   // Sliding-window layers take a chunk at a time, the others the whole rest.
@@ -114,7 +114,7 @@ TEST_P(LongPromptTest, MemoryThatRunsOutFailsTheBatchAndTheNextAttemptGoesOn) {
   EngineConfig config{.model_path = tiny_.path(), .threads = 2, .prefill_chunk = 256};
   const auto engine = Engine::Load(config).value();
   const std::vector<Token> prompt = Prompt(200);
-  const auto sequence = engine->NewSequence(kContext).value();
+  const auto sequence = engine->NewSequence(kLongContext).value();
   std::vector<float> logits;
   uint32_t failures = 0;
   for (;; ++failures) {
@@ -143,7 +143,7 @@ TEST_P(LongPromptTest, ABatchGivesTheLogitsOfAllItsRows) {
   const std::vector<Token> prompt = Prompt(200);
   std::vector<std::vector<float>> all;
   for (Engine* engine : {fast.get(), exact.get()}) {
-    const auto sequence = engine->NewSequence(kContext).value();
+    const auto sequence = engine->NewSequence(kLongContext).value();
     BatchItem item{.sequence = sequence.get(),
                    .tokens = prompt,
                    .logits = LogitRows::kAll,

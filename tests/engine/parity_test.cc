@@ -68,7 +68,7 @@ TEST_P(TypeParityTest, LogitsAreAsCloseToLibllamasAsItsOwnAttentionsAreToEachOth
   const std::vector<float> variants[] = {
       Decode(tiny.path(), {.flash_attention = FlashAttention::kOn, .context_tokens = kContext},
              tokens),
-      Decode(tiny.path(), {.kv_type = KvType::kF32, .context_tokens = kContext}, tokens)};
+      Decode(tiny.path(), {.kv_type = LlamaKvType::kF32, .context_tokens = kContext}, tokens)};
 
   const auto engine =
       Engine::Load({.model_path = tiny.path(), .threads = 2, .products = Products::kGgml}).value();

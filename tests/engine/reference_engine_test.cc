@@ -13,7 +13,7 @@
 namespace qevict::test {
 namespace {
 
-constexpr uint32_t kChunk = 32, kPrompt = 300, kContext = 2048, kSteps = 30;
+constexpr uint32_t kReferenceChunk = 32, kReferencePrompt = 300, kReferenceContext = 2048, kReferenceSteps = 30;
 
 // f32 sums of attention are off by a few 1e-5 (batch_attention_test.cc). Now and then a key or
 // value falls to the other side of a rounding to f16, which moves it by 2^-11. Two of those, of the
@@ -58,7 +58,7 @@ class ReferenceEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
     }
     auto engine = Engine::Load({.model_path = tiny_.path(),
                                 .threads = threads,
-                                .prefill_chunk = kChunk,
+                                .prefill_chunk = kReferenceChunk,
                                 .cache = config,
                                 .attention = attention,
                                 .products = Products::kGgml});
@@ -69,15 +69,15 @@ class ReferenceEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
     return RandomTokens(GetParam().config, tokens, seed);
   }
   static std::unique_ptr<Sequence> New(Engine& engine) {
-    auto sequence = engine.NewSequence(kContext);
+    auto sequence = engine.NewSequence(kReferenceContext);
     if (!sequence) ADD_FAILURE() << sequence.error().message;
     return sequence ? std::move(*sequence) : nullptr;
   }
   // Logits of the prompt's last token and of every token behind it. A text that does not depend on
   // what the model says.
-  Rows Read(Engine& engine, Sequence& sequence, size_t prompt = kPrompt) const {
+  Rows Read(Engine& engine, Sequence& sequence, size_t prompt = kReferencePrompt) const {
     Rows rows;
-    const std::vector<Token> text = Text(prompt + kSteps);
+    const std::vector<Token> text = Text(prompt + kReferenceSteps);
     EXPECT_TRUE(engine.Prefill(sequence, std::span(text).first(prompt), &rows.emplace_back()).ok());
     for (size_t t = prompt; t < text.size(); ++t) {
       BatchItem item{.sequence = &sequence,

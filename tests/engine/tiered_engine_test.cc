@@ -15,7 +15,7 @@
 namespace qevict::test {
 namespace {
 
-constexpr uint32_t kChunk = 32;
+constexpr uint32_t kTieredChunk = 32;
 
 class TieredEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
  protected:
@@ -46,7 +46,7 @@ class TieredEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
   }
   std::unique_ptr<Engine> Load(const CacheConfig& cache, uint32_t threads = 2) const {
     auto engine = Engine::Load(
-        {.model_path = tiny_.path(), .threads = threads, .prefill_chunk = kChunk, .cache = cache});
+        {.model_path = tiny_.path(), .threads = threads, .prefill_chunk = kTieredChunk, .cache = cache});
     if (!engine) ADD_FAILURE() << engine.error().message;
     return engine ? std::move(*engine) : nullptr;
   }
@@ -114,7 +114,7 @@ TEST_P(TieredEngineTest, AnInt8CacheTakesTheBytesOfItsRowsAndCanBeCut) {
   const auto sequence = engine->NewSequence(Context()).value();
   uint64_t bytes = 0;
   for (uint32_t l = 0; l < shape.layers; ++l)
-    bytes += LayerBytes(shape, LayerId(l), Context(), kChunk, KvType::kQ8);
+    bytes += LayerBytes(shape, LayerId(l), Context(), kTieredChunk, KvType::kQ8);
   EXPECT_EQ(sequence->kv_usage().used_bytes, AlignedBuffer::RoundedBytes(bytes));
   EXPECT_EQ(sequence->kv_usage().full_f16_bytes, FullCacheBytes(shape, Context()));
   // A full sequence is f16 whatever the engine's cache.
@@ -236,7 +236,7 @@ TEST_P(TieredEngineTest, AStreamedPromptNeedsAPieceBesideTheBudget) {
   EXPECT_GT(usage.staging_peak_bytes, 0u);
   const KvShape shape = engine->hyperparameters().kv_shape();
   const bool unpacks = LayerProducts::Create(Products::kFastest, 1) != nullptr;
-  const uint64_t piece = unpacks ? 4 * kChunk : kChunk;
+  const uint64_t piece = unpacks ? 4 * kTieredChunk : kTieredChunk;
   // Behind sinks, local zone and open window, 4 + 32 + 2 * 8 tokens; whole blocks and pages.
   EXPECT_LE(usage.staging_peak_bytes,
             RoutedLayers(shape) * shape.layer_token_bytes() * (piece + 52 + 16) + 4096);
@@ -263,7 +263,7 @@ TEST(DamagedWeightsTest, LogitsThatAreNoNumbersAreAnErrorInStepsAndInPrompts) {
   };
   const TinyModelFile tiny(config);
   const auto engine =
-      Engine::Load({.model_path = tiny.path(), .threads = 1, .prefill_chunk = kChunk}).value();
+      Engine::Load({.model_path = tiny.path(), .threads = 1, .prefill_chunk = kTieredChunk}).value();
   const auto sequence = engine->NewSequence(1024).value();
   std::vector<float> logits;
   for (const size_t tokens : {1u, 20u, 600u}) {

@@ -1,19 +1,14 @@
 #include "support/f16_copy.h"
 
 #include <fmt/format.h>
-#include <ggml.h>
-#include <gguf.h>
 
 #include <memory>
 #include <vector>
 
+#include "support/ggml_free.h"
+
 namespace qevict::test {
 namespace {
-
-struct Free {
-  void operator()(gguf_context* context) const { gguf_free(context); }
-  void operator()(ggml_context* context) const { ggml_free(context); }
-};
 
 std::vector<ggml_fp16_t> ToF16(const ggml_tensor* tensor) {
   const int64_t count = ggml_nelements(tensor);
@@ -28,15 +23,15 @@ std::vector<ggml_fp16_t> ToF16(const ggml_tensor* tensor) {
 
 Status WriteF16Copy(const std::string& from, const std::string& to) {
   ggml_context* loaded = nullptr;
-  const std::unique_ptr<gguf_context, Free> source(
+  const std::unique_ptr<gguf_context, GgmlFree> source(
       gguf_init_from_file(from.c_str(), {.no_alloc = false, .ctx = &loaded}));
-  const std::unique_ptr<ggml_context, Free> tensors(loaded);
+  const std::unique_ptr<ggml_context, GgmlFree> tensors(loaded);
   if (source == nullptr) return Fail(ErrorCode::kBadFile, fmt::format("cannot read '{}'", from));
 
-  const std::unique_ptr<gguf_context, Free> copy(gguf_init_empty());
+  const std::unique_ptr<gguf_context, GgmlFree> copy(gguf_init_empty());
   gguf_set_kv(copy.get(), source.get());
   const int64_t count = gguf_get_n_tensors(source.get());
-  const std::unique_ptr<ggml_context, Free> converted(
+  const std::unique_ptr<ggml_context, GgmlFree> converted(
       ggml_init({size_t(count + 1) * ggml_tensor_overhead(), nullptr, /*no_alloc=*/true}));
   std::vector<std::vector<ggml_fp16_t>> contents;
   for (int64_t i = 0; i < count; ++i) {

@@ -16,12 +16,12 @@ struct llama_model;
 namespace qevict::test {
 
 enum class FlashAttention { kOff, kOn };
-enum class KvType { kF16, kF32 };
+enum class LlamaKvType { kF16, kF32 };
 enum class ReferenceRows { kLast, kAll };
 
 struct ReferenceOptions {
   FlashAttention flash_attention = FlashAttention::kOff;
-  KvType kv_type = KvType::kF16;
+  LlamaKvType kv_type = LlamaKvType::kF16;
   uint32_t context_tokens = 4096;
   uint32_t chunk_tokens = 512;  // per llama_decode, and per graph
   int32_t threads = 2;

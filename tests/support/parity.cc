@@ -59,7 +59,7 @@ Result<ParityPair> ParityPair::Load(const ParityPaths& paths, uint32_t context_t
   std::vector<ReferenceOptions> options = {{.context_tokens = context_tokens}};
   if (bound == ParityBound::kOwnSpread) {
     options.push_back({.flash_attention = FlashAttention::kOn, .context_tokens = context_tokens});
-    options.push_back({.kv_type = KvType::kF32, .context_tokens = context_tokens});
+    options.push_back({.kv_type = LlamaKvType::kF32, .context_tokens = context_tokens});
   }
   for (const ReferenceOptions& each : options) {
     QEVICT_ASSIGN_OR_RETURN(pair.references_.emplace_back(),

@@ -1,7 +1,6 @@
 #include "support/tiny_model.h"
 
 #include <fmt/format.h>
-#include <gguf.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -10,16 +9,12 @@
 #include <memory>
 
 #include "core/check.h"
+#include "support/ggml_free.h"
 #include "support/random.h"
 #include "support/tiny_tokenizer.h"
 
 namespace qevict::test {
 namespace {
-
-struct Free {
-  void operator()(gguf_context* context) const { gguf_free(context); }
-  void operator()(ggml_context* context) const { ggml_free(context); }
-};
 
 const char* Architecture(Family family) {
   switch (family) {
@@ -155,13 +150,13 @@ std::vector<uint8_t> RandomContents(const TinyTensor& tensor, Random& random) {
 }  // namespace
 
 Status WriteTinyModel(const TinyModelConfig& config, const std::string& path) {
-  const std::unique_ptr<gguf_context, Free> metadata(gguf_init_empty());
+  const std::unique_ptr<gguf_context, GgmlFree> metadata(gguf_init_empty());
   SetMetadata(config, metadata.get());
   if (config.edit_metadata) config.edit_metadata(metadata.get());
   std::vector<TinyTensor> tensors = Tensors(config);
   if (config.edit_tensors) config.edit_tensors(tensors);
 
-  const std::unique_ptr<ggml_context, Free> context(
+  const std::unique_ptr<ggml_context, GgmlFree> context(
       ggml_init({(tensors.size() + 1) * ggml_tensor_overhead(), nullptr, /*no_alloc=*/true}));
   Random random(config.seed);
   std::vector<std::vector<uint8_t>> contents;

@@ -23,7 +23,7 @@
 namespace qevict::cli {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kFidelityExamples[] =
     "  qevict fidelity -m smollm2 -f book.txt\n"
     "  qevict fidelity -m qwen2.5-coder-0.5b -f book.txt -f wiki.txt --codec k3v2,minmax2 --json\n"
     "  qevict fidelity -m smollm2 -f book.txt --policy auto --kv-budget 20%\n"
@@ -237,7 +237,7 @@ void AddFlags(CLI::App& command, FidelityOptions& options) {
 void AddFidelityCommand(CommandLine& line) {
   auto options = std::make_shared<FidelityOptions>();
   auto* command = line.Add(
-      {"fidelity", "Measure what a compressed cache changes in a model's predictions", kExamples},
+      {"fidelity", "Measure what a compressed cache changes in a model's predictions", kFidelityExamples},
       [options](OutputFormat format) { return MeasureFidelity(*options, format); });
   AddFlags(*command, *options);
   command->parse_complete_callback([command, options] {

@@ -20,7 +20,7 @@
 namespace qevict::cli {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kRunExamples[] =
     "  qevict run -m smollm2 -p 'Why is the sky blue?'\n"
     "  qevict run -m qwen2.5-coder-0.5b -f report.txt -f notes.txt -p 'What do they disagree on?'\n"
     "  git diff | qevict run -m qwen2.5-coder-0.5b -f - -p 'Write a commit message.' -n 100\n"
@@ -216,7 +216,7 @@ Result<ExitStatus> Run(RunOptions options, OutputFormat format) {
 
 void AddRunCommand(CommandLine& line) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* command = line.Add({"run", "Answer a prompt, or chat, with a model", kExamples},
+  CLI::App* command = line.Add({"run", "Answer a prompt, or chat, with a model", kRunExamples},
                                [options](OutputFormat format) { return Run(*options, format); });
   AddRunFlags(*command, *options);
 }

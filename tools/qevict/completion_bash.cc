@@ -16,7 +16,7 @@ std::string Reply(const CompletionValue& value) {
                      TakesFiles(value) ? " files" : "");
 }
 
-std::string CommandCase(const CompletionCommand& command) {
+std::string BashCommandCase(const CompletionCommand& command) {
   std::vector<std::string> flags, children;
   for (const CompletionFlag& flag : command.flags)
     flags.insert(flags.end(), flag.names.begin(), flag.names.end());
@@ -30,7 +30,7 @@ std::string CommandCase(const CompletionCommand& command) {
 }  // namespace
 
 std::string BashCompletion(const CompletionTree& tree) {
-  const CompletionCases cases = GatherCases(tree, Reply, CommandCase);
+  const CompletionCases cases = GatherCases(tree, Reply, BashCommandCase);
   return fmt::format(R"(# bash completion for qevict: source <(qevict completion bash)
 _qevict_reply() {{
   COMPREPLY=($(compgen -W "$1" -- "$cur"))

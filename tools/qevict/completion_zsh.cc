@@ -37,7 +37,7 @@ std::string Complete(const CompletionValue& value) {
   return "";
 }
 
-std::string CommandCase(const CompletionCommand& command) {
+std::string ZshCommandCase(const CompletionCommand& command) {
   std::string flags, children;
   for (const CompletionFlag& flag : command.flags) {
     for (const std::string& name : flag.names)
@@ -58,7 +58,7 @@ std::string CommandCase(const CompletionCommand& command) {
 }  // namespace
 
 std::string ZshCompletion(const CompletionTree& tree) {
-  const CompletionCases cases = GatherCases(tree, Complete, CommandCase);
+  const CompletionCases cases = GatherCases(tree, Complete, ZshCommandCase);
   return fmt::format(R"(#compdef qevict
 # zsh completion for qevict: source <(qevict completion zsh), or save it as _qevict in a folder of $fpath
 _qevict() {{
