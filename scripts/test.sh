@@ -4,8 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install-packages.sh
-cmake --preset dev
-cmake --build --preset dev
-build/dev/bin/qevict models fetch smollm2 ||
+cmake --preset check
+cmake --build --preset check
+build/check/bin/qevict models fetch smollm2 ||
   echo "note: tests that need the real model will be skipped, because it could not be fetched" >&2
-exec ctest --preset dev --no-label-summary --parallel "$(nproc)" "$@"
+exec ctest --preset check --no-label-summary --parallel "$(nproc)" "$@"

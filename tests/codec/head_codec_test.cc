@@ -130,7 +130,8 @@ TEST(HeadCodecTest, TheProductOfARowWithItsCodeIsItsSquareUpToTheScalesRounding)
         codec.EncodeValue(x.data(), coded);
         codec.DecodeValue(coded, decoded.data());
         // Half a step either way, and 1e-5 for f32 arithmetic.
-        EXPECT_NEAR(std::log2(test::Dot(x, decoded) / test::Dot(x, x)), 0, 0.5 / kValueScaleSteps + 1e-5);
+        EXPECT_NEAR(std::log2(test::Dot(x, decoded) / test::Dot(x, x)), 0,
+                    0.5 / kValueScaleSteps + 1e-5);
         codec.EncodeKey(x.data(), mu.data(), coded);
         codec.DecodeKey(coded, mu.data(), decoded.data());
         double product = 0, square = 0;
@@ -173,7 +174,8 @@ TEST(HeadCodecTest, AScoreFromCodesIsTheScoreOfTheDecodedKey) {
         }
         const double unit = double(q_scale) * key_scale * levels.unit;
         // Each channel of the query is rounded by at most half a unit; 1e-5 of f32 arithmetic.
-        EXPECT_NEAR(unit * sum + test::Dot(q, mu), test::Dot(q, decoded), unit * magnitudes * 0.5 + 1e-5 * 256)
+        EXPECT_NEAR(unit * sum + test::Dot(q, mu), test::Dot(q, decoded),
+                    unit * magnitudes * 0.5 + 1e-5 * 256)
             << head_dim << " " << bits;
       }
     }

@@ -29,7 +29,8 @@ TEST_P(RotationTest, TheColumnsAreOrthonormal) {
   }
   for (uint32_t a = 0; a < head_dim; ++a) {
     for (uint32_t b = 0; b <= a; ++b)
-      ASSERT_NEAR(test::Dot(columns[a], columns[b]), a == b ? 1.0 : 0.0, 25 * 0x1p-23) << a << " " << b;
+      ASSERT_NEAR(test::Dot(columns[a], columns[b]), a == b ? 1.0 : 0.0, 25 * 0x1p-23)
+          << a << " " << b;
   }
 }
 
@@ -46,7 +47,8 @@ TEST_P(RotationTest, TheInverseGivesTheRowBack) {
 TEST_P(RotationTest, DotProductsStay) {
   test::Random random(GetParam() + 1);
   const Rotation rotation(GetParam());
-  std::vector<float> a = test::GaussianRow(GetParam(), random), b = test::GaussianRow(GetParam(), random);
+  std::vector<float> a = test::GaussianRow(GetParam(), random),
+                     b = test::GaussianRow(GetParam(), random);
   const double before = test::Dot(a, b);
   rotation.Forward(a.data());
   rotation.Forward(b.data());

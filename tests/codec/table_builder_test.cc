@@ -127,7 +127,8 @@ TEST_F(TableBuilderTest, ScaleBytesOfRowsLikeThoseMeasuredLieAroundTheMiddleWhat
     Head head = PlainHead();
     for (uint32_t c = 0; c < kTableHeadDim; ++c) {
       head.deviation[c] = 0.02f + 0.01f * float(c % 5);
-      if (c % (kTableHeadDim / 2) > kTableHeadDim / 4) head.mean[c] = mean * (c % 2 == 0 ? 1.0f : -2.0f);
+      if (c % (kTableHeadDim / 2) > kTableHeadDim / 4)
+        head.mean[c] = mean * (c % 2 == 0 ? 1.0f : -2.0f);
     }
     const HeadTables tables = Measure(head, 4, 500);
     const HeadCodec codec(kTableFormat, tables, &rotation_);
@@ -161,8 +162,8 @@ TEST_F(TableBuilderTest, ScaleBytesOfRowsLikeThoseMeasuredLieAroundTheMiddleWhat
 TEST_F(TableBuilderTest, ChannelsWithoutEnergyGiveFiniteTables) {
   Head dead = PlainHead();
   for (uint32_t c = 0; c < kTableHeadDim / 2; ++c)
-    dead.deviation[c] = dead.deviation[c + kTableHeadDim / 2] = dead.reach[(c * 3) % kTableHeadDim] =
-        c < 16 ? 0.0f : 1.0f;
+    dead.deviation[c] = dead.deviation[c + kTableHeadDim / 2] =
+        dead.reach[(c * 3) % kTableHeadDim] = c < 16 ? 0.0f : 1.0f;
   EXPECT_TRUE(Measure(dead, 4, 100).Validate(kTableHeadDim).ok());
   for (uint32_t c = 0; c < kTableHeadDim; ++c) dead.deviation[c] = dead.reach[c] = 0.0f;
   const HeadTables tables = Measure(dead, 4, 100);

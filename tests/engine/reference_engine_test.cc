@@ -13,7 +13,8 @@
 namespace qevict::test {
 namespace {
 
-constexpr uint32_t kReferenceChunk = 32, kReferencePrompt = 300, kReferenceContext = 2048, kReferenceSteps = 30;
+constexpr uint32_t kReferenceChunk = 32, kReferencePrompt = 300, kReferenceContext = 2048,
+                   kReferenceSteps = 30;
 
 // f32 sums of attention are off by a few 1e-5 (batch_attention_test.cc). Now and then a key or
 // value falls to the other side of a rounding to f16, which moves it by 2^-11. Two of those, of the

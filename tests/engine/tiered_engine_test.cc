@@ -45,8 +45,10 @@ class TieredEngineTest : public ::testing::TestWithParam<NamedTinyModel> {
     return cache;
   }
   std::unique_ptr<Engine> Load(const CacheConfig& cache, uint32_t threads = 2) const {
-    auto engine = Engine::Load(
-        {.model_path = tiny_.path(), .threads = threads, .prefill_chunk = kTieredChunk, .cache = cache});
+    auto engine = Engine::Load({.model_path = tiny_.path(),
+                                .threads = threads,
+                                .prefill_chunk = kTieredChunk,
+                                .cache = cache});
     if (!engine) ADD_FAILURE() << engine.error().message;
     return engine ? std::move(*engine) : nullptr;
   }
@@ -263,7 +265,8 @@ TEST(DamagedWeightsTest, LogitsThatAreNoNumbersAreAnErrorInStepsAndInPrompts) {
   };
   const TinyModelFile tiny(config);
   const auto engine =
-      Engine::Load({.model_path = tiny.path(), .threads = 1, .prefill_chunk = kTieredChunk}).value();
+      Engine::Load({.model_path = tiny.path(), .threads = 1, .prefill_chunk = kTieredChunk})
+          .value();
   const auto sequence = engine->NewSequence(1024).value();
   std::vector<float> logits;
   for (const size_t tokens : {1u, 20u, 600u}) {

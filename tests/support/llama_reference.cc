@@ -29,7 +29,8 @@ Result<std::unique_ptr<LlamaReference>> LlamaReference::Load(const std::string& 
   params.flash_attn_type = options.flash_attention == FlashAttention::kOn
                                ? LLAMA_FLASH_ATTN_TYPE_ENABLED
                                : LLAMA_FLASH_ATTN_TYPE_DISABLED;
-  params.type_k = params.type_v = options.kv_type == LlamaKvType::kF16 ? GGML_TYPE_F16 : GGML_TYPE_F32;
+  params.type_k = params.type_v =
+      options.kv_type == LlamaKvType::kF16 ? GGML_TYPE_F16 : GGML_TYPE_F32;
   reference->context_ = llama_init_from_model(reference->model_, params);
   if (reference->context_ == nullptr) {
     return Fail(ErrorCode::kInternal,

@@ -236,9 +236,10 @@ void AddFlags(CLI::App& command, FidelityOptions& options) {
 
 void AddFidelityCommand(CommandLine& line) {
   auto options = std::make_shared<FidelityOptions>();
-  auto* command = line.Add(
-      {"fidelity", "Measure what a compressed cache changes in a model's predictions", kFidelityExamples},
-      [options](OutputFormat format) { return MeasureFidelity(*options, format); });
+  auto* command =
+      line.Add({"fidelity", "Measure what a compressed cache changes in a model's predictions",
+                kFidelityExamples},
+               [options](OutputFormat format) { return MeasureFidelity(*options, format); });
   AddFlags(*command, *options);
   command->parse_complete_callback([command, options] {
     options->cache_asked =
